@@ -9,14 +9,30 @@ mod grad;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use crate::context::{self, GradientHook, Restore};
+use crate::context::{Restore, slot};
 use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 pub use grad::{GradOptions, grad};
+
+slot! {
+    /// Whether ops are recorded for the backward pass.
+    pub(crate) RECORDING: bool = true
+}
+
+slot! {
+    /// Called in a backward pass for each leaf that has its whole gradient of that pass: a hook belongs to one pass.
+    pub(crate) GRADIENT_HOOK: Option<GradientHook> = None, for this thread alone
+}
+
+/// A function that is given a leaf.
+#[derive(Clone)]
+pub(crate) struct GradientHook(pub Arc<LeafFunction>);
+
+type LeafFunction = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
 
 /// The op that produced a tensor, with its inputs.
 #[derive(Clone)]
@@ -70,7 +86,7 @@ impl NoGrad {
     /// Stops recording on this thread until the guard is dropped.
     #[expect(clippy::new_without_default, reason = "a guard is made for its effect, never by default")]
     pub fn new() -> Self {
-        NoGrad { _restore: context::set(|context| &mut context.recording, false) }
+        NoGrad { _restore: RECORDING.set(false) }
     }
 }
 
@@ -93,12 +109,12 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
 
 /// Returns whether ops on this thread are recorded.
 pub(crate) fn is_recording() -> bool {
-    context::read(|context| context.recording)
+    RECORDING.get()
 }
 
 /// Adds a node to `out` if any input is tracked.
 pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
-    let (recording, trace) = context::read(|context| (context.recording, context.trace.clone()));
+    let (recording, trace) = (RECORDING.get(), ops::traced::TRACE.get());
     if let Some(trace) = trace {
         ops::traced::note(&trace, op.op_name(), op.traced(inputs), inputs, &out);
     }
@@ -220,7 +236,7 @@ impl Tensor {
     fn walk_back(&self, grad: Tensor, retain: bool) -> Result<()> {
         let _guard = NoGrad::new();
         let _types = ops::products(None); // gradients have the types of the forward pass
-        let hook = context::read(|context| context.gradient_hook.clone());
+        let hook = GRADIENT_HOOK.get();
         let mut grads = Sums::from([(self.id(), (grad, false))]);
         let walk = Walk { retain, create: false, reached: None };
         for tensor in users_first(self)? {

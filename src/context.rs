@@ -1,114 +1,70 @@
-//! Per-thread state that ops and layers read, in one struct.
+//! The state of a thread that ops and layers read: slots, each declared by the file that owns it.
 //!
-//! [`set`] changes one field until its guard is dropped, including by a panic. A thread that this crate starts takes
-//! over the state of the thread that submits work to it, with [`Context::current`] there and [`Context::run`] in the
-//! new thread.
+//! [`Slot::set`] changes one slot until its guard is dropped, including by a panic. A thread that this crate starts takes over
+//! all slots of the thread that submits work to it, with [`Context::current`] there and [`Context::run`] in the new thread.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::thread::LocalKey;
 
-use crate::device::{current_label, labelled};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::traced::Tracing;
-use crate::process_group::Rank;
-use crate::tensor::Tensor;
+/// Declares a slot: its name, its type and its value in a thread that has set nothing. With `for this thread alone` after it, a
+/// thread that works for this one has that value too; otherwise it takes over the value of this one.
+macro_rules! slot {
+    ($(#[$about:meta])* $vis:vis $name:ident: $type:ty = $initial:expr) => {
+        $crate::context::slot!(@ $(#[$about])* $vis $name, $type, $initial, true);
+    };
+    ($(#[$about:meta])* $vis:vis $name:ident: $type:ty = $initial:expr, for this thread alone) => {
+        $crate::context::slot!(@ $(#[$about])* $vis $name, $type, $initial, false);
+    };
+    (@ $(#[$about:meta])* $vis:vis $name:ident, $type:ty, $initial:expr, $inherited:expr) => {
+        $(#[$about])*
+        $vis static $name: $crate::context::Slot<$type> = {
+            std::thread_local! {
+                static VALUE: std::cell::RefCell<$type> = const { std::cell::RefCell::new($initial) };
+            }
+            $crate::context::Slot::new(&VALUE, || $initial, $inherited)
+        };
+        inventory::submit! { $crate::context::Registered(&$name) }
+    };
+}
+pub(crate) use slot;
 
-thread_local! {
-    static CONTEXT: RefCell<Context> = const { RefCell::new(Context::new()) };
+/// A part of the state of each thread.
+pub(crate) struct Slot<T: 'static> {
+    value: &'static LocalKey<RefCell<T>>,
+    initial: fn() -> T,
+    inherited: bool,
 }
 
-/// The state of one thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Context {
-    /// Whether ops are recorded for the backward pass.
-    pub recording: bool,
-    /// The type of products under `autocast`, if it is on.
-    pub autocast: Option<DType>,
-    /// A kernel family and the variant of it to use regardless of selection. The op table uses this to check every
-    /// variant.
-    pub variant: Option<(&'static str, &'static str)>,
-    /// The rank of this thread in a process group, while it takes part in a joint step.
-    pub rank: Option<Rank>,
-    /// The nets ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline)) in whose calls this thread takes part, by
-    /// their addresses. A call holds the lock of its net, so a call of the same net in it would wait for ever.
-    pub nets: Vec<usize>,
-    /// The method that the user called, while it calls others: the name in their errors.
-    pub caller: Option<&'static str>,
-    /// The label of memory of the thread that this one works for. Its own is in `device`, which comes before this.
-    pub label: Option<Arc<str>>,
-    /// Called in a backward pass for each leaf that has its whole gradient of that pass.
-    pub gradient_hook: Option<GradientHook>,
-    /// Whether layers that are switched to a mode now are kept in evaluation mode from now on, or no longer. `None` leaves that as
-    /// it is.
-    pub keeps_eval: Option<bool>,
-    /// The record of all ops, while a computation is traced.
-    pub trace: Option<Tracing>,
-    /// Whether readers of files keep numbers of 64 bits, as they do but within `narrow_64_bits`.
-    pub keep_longs: bool,
-    /// The record of the calls of layers, while a summary is made.
-    pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
-}
+impl<T> Slot<T> {
+    pub const fn new(value: &'static LocalKey<RefCell<T>>, initial: fn() -> T, inherited: bool) -> Slot<T> {
+        Slot { value, initial, inherited }
+    }
 
-/// A function that is given a leaf.
-#[derive(Clone)]
-pub(crate) struct GradientHook(pub Arc<LeafFunction>);
+    /// Sets this thread's value until the guard is dropped.
+    #[must_use = "the value is restored when the guard is dropped"]
+    pub fn set(&self, value: T) -> Restore<T> {
+        Restore { value: self.value, before: Some(self.value.replace(value)), _this_thread: PhantomData }
+    }
 
-type LeafFunction = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
-
-impl fmt::Debug for GradientHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GradientHook")
+    /// Reads this thread's value. `f` must not change it.
+    pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        self.value.with_borrow(f)
     }
 }
 
-/// The output of one call of a layer.
-#[derive(Debug)]
-pub(crate) struct LayerCall {
-    /// The layer's address and type name. The type is needed because a struct has the same address as its first field.
-    pub layer: (usize, &'static str),
-    pub shape: Vec<usize>,
-    pub bytes: usize,
-}
-
-impl Context {
-    const fn new() -> Context {
-        Context {
-            recording: true,
-            autocast: None,
-            variant: None,
-            rank: None,
-            nets: Vec::new(),
-            caller: None,
-            label: None,
-            gradient_hook: None,
-            keeps_eval: None,
-            trace: None,
-            keep_longs: true,
-            calls: None,
-        }
-    }
-
-    /// Returns the state for a thread that works for this one. The rank is left out: a rank belongs to one thread,
-    /// since the exchanges of a process group are ordered. So is the hook, which belongs to one backward pass.
-    pub fn current() -> Context {
-        Context { rank: None, gradient_hook: None, label: current_label(), ..read(Context::clone) }
-    }
-
-    /// Runs `f` in this state.
-    pub fn run<T>(mut self, f: impl FnOnce() -> T) -> T {
-        let label = self.label.take();
-        let _restore = set(|context| context, self);
-        labelled(label, f)
+impl<T: Clone> Slot<T> {
+    /// Returns this thread's value.
+    pub fn get(&self) -> T {
+        self.with(T::clone)
     }
 }
 
-/// Restores a field of this thread's state when it is dropped.
-#[derive(Debug)]
+/// Restores the value of a slot when it is dropped.
 pub(crate) struct Restore<T: 'static> {
-    field: fn(&mut Context) -> &mut T,
+    value: &'static LocalKey<RefCell<T>>,
     before: Option<T>,
     /// Makes the guard not `Send`: the thread that changed its state must restore it.
     _this_thread: PhantomData<*const ()>,
@@ -118,80 +74,97 @@ impl<T> Drop for Restore<T> {
     fn drop(&mut self) {
         let Some(before) = self.before.take() else { return };
         // This fails only while the thread's locals are being destroyed, when there is nothing left to restore.
-        let _ = CONTEXT.try_with(|context| std::mem::replace((self.field)(&mut context.borrow_mut()), before));
+        let _ = self.value.try_with(|value| value.replace(before));
     }
 }
 
-/// Sets a field of this thread's state until the guard is dropped.
-#[must_use = "the state is restored when the guard is dropped"]
-pub(crate) fn set<T>(field: fn(&mut Context) -> &mut T, value: T) -> Restore<T> {
-    let before = CONTEXT.with_borrow_mut(|context| std::mem::replace(field(context), value));
-    Restore { field, before: Some(before), _this_thread: PhantomData }
+impl<T> fmt::Debug for Restore<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Restore")
+    }
 }
 
-/// Reads this thread's state. `f` must not change it.
-pub(crate) fn read<T>(f: impl FnOnce(&Context) -> T) -> T {
-    CONTEXT.with_borrow(f)
+/// A slot of any type, as [`slot!`](slot) registers it.
+pub(crate) struct Registered(pub &'static dyn AnySlot);
+
+inventory::collect!(Registered);
+
+/// Sets a slot in the thread that calls it, and returns the guard.
+type Enter = Box<dyn FnOnce() -> Box<dyn Any> + Send>;
+
+pub(crate) trait AnySlot: Sync {
+    /// Returns what sets the slot in a thread that works for this one.
+    fn handed_on(&'static self) -> Enter;
 }
 
-/// Returns whether the ops of this thread are recorded in a trace.
-pub(crate) fn traced() -> bool {
-    read(|context| context.trace.is_some())
+impl<T: Clone + Send> AnySlot for Slot<T> {
+    fn handed_on(&'static self) -> Enter {
+        let value = if self.inherited { self.get() } else { (self.initial)() };
+        Box::new(move || Box::new(self.set(value)))
+    }
 }
 
-/// Returns the rank of this thread, if it has one.
-pub(crate) fn rank() -> Option<Rank> {
-    read(|context| context.rank.clone())
+/// The state of a thread, for another that works for it.
+pub(crate) struct Context(Vec<Enter>);
+
+impl Context {
+    /// Returns the state for a thread that works for this one.
+    pub fn current() -> Context {
+        Context(inventory::iter::<Registered>.into_iter().map(|slot| slot.0.handed_on()).collect())
+    }
+
+    /// Runs `f` in this state.
+    pub fn run<T>(self, f: impl FnOnce() -> T) -> T {
+        let _restore: Vec<Box<dyn Any>> = self.0.into_iter().map(|enter| enter()).collect();
+        f()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;
 
+    slot! { SWITCH: bool = true }
+    slot! { NAMES: Vec<&'static str> = Vec::new() }
+    slot! { PLACE: Option<usize> = None, for this thread alone }
+
     use super::*;
-    use crate::philox::Stream;
-    use crate::process_group::ProcessGroup;
 
-    fn recording() -> bool {
-        read(|context| context.recording)
-    }
-
-    fn autocast() -> Option<DType> {
-        read(|context| context.autocast)
+    fn all() -> (bool, Vec<&'static str>, Option<usize>) {
+        (SWITCH.get(), NAMES.get(), PLACE.get())
     }
 
     #[test]
-    fn a_guard_restores_its_own_field_in_any_order_and_after_a_panic() {
-        let first = set(|context| &mut context.recording, false);
-        let second = set(|context| &mut context.autocast, Some(DType::F16));
+    fn a_guard_restores_its_own_slot_in_any_order_and_after_a_panic() {
+        let first = SWITCH.set(false);
+        let second = NAMES.set(vec!["a"]);
         drop(first);
-        assert_eq!((recording(), autocast()), (true, Some(DType::F16)));
+        assert_eq!(all(), (true, vec!["a"], None));
         drop(second);
         let panics = || {
-            let _variant = set(|context| &mut context.variant, Some(("matmul", "plain")));
-            Context { recording: false, ..Context::new() }.run(|| panic!("on purpose"))
+            let _names = NAMES.set(vec!["b"]);
+            Context::current().run(|| {
+                let _switch = SWITCH.set(false);
+                panic!("on purpose")
+            })
         };
         assert!(catch_unwind(panics).is_err());
-        assert_eq!((recording(), autocast(), read(|context| context.variant)), (true, None, None));
+        assert_eq!(all(), (true, vec![], None));
     }
 
     #[test]
-    fn a_thread_takes_over_all_but_the_rank() {
-        let rank =
-            ProcessGroup::new(vec![1], Stream { seed: 0, first: 0 }, None, None).ranks().next().expect("one rank");
-        rank.scope(|| {
-            let _recording = set(|context| &mut context.recording, false);
-            let _autocast = set(|context| &mut context.autocast, Some(DType::BF16));
-            let context = Context::current();
-            let there = std::thread::spawn(move || {
-                let within = context.run(|| (recording(), autocast(), super::rank().is_some()));
-                (within, (recording(), autocast(), super::rank().is_some()))
-            });
-            let (within, after) = there.join().expect("no panic");
-            assert_eq!(within, (false, Some(DType::BF16), false));
-            assert_eq!(after, (true, None, false));
-            assert!(super::rank().is_some());
-        });
-        assert!(super::rank().is_none());
+    fn a_thread_takes_over_all_slots_but_those_of_one_thread_alone() {
+        let (_switch, _names, _place) = (SWITCH.set(false), NAMES.set(vec!["a", "b"]), PLACE.set(Some(7)));
+        let context = Context::current();
+        let there = std::thread::spawn(move || (context.run(all), all()));
+        let (within, after) = there.join().expect("no panic");
+        assert_eq!(within, (false, vec!["a", "b"], None));
+        assert_eq!(after, (true, vec![], None));
+        // So does this thread, if it does the work itself, and then has its own state again.
+        let context = Context::current();
+        let changed = SWITCH.set(true);
+        assert_eq!(context.run(all), (false, vec!["a", "b"], None));
+        assert_eq!(all(), (true, vec!["a", "b"], Some(7)));
+        drop(changed);
     }
 }

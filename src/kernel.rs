@@ -29,11 +29,9 @@ mod backward;
 mod bounds;
 mod contents;
 mod directives;
-mod known;
 mod launch;
 mod layout;
 mod limits;
-mod loops;
 mod output;
 mod overrides;
 mod reflect;
@@ -46,8 +44,8 @@ use std::time::Duration;
 use crate::device::gpu::{Buffer, Dispatch, Gpu, ParamsAt, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
-use crate::sync;
 use crate::tensor::Tensor;
+use crate::util::sync;
 pub use backward::KernelBackward;
 pub use launch::{Invocations, Launch, Workgroups};
 use limits::Slow;
@@ -84,13 +82,18 @@ const LONG: Duration = Duration::from_secs(5);
 /// move a member. Sources have at most 256 KiB, expressions at most 1000 levels, the variables of a function and those in private
 /// memory at most 8 KiB each. A source may begin with `enable f16;` and `enable subgroups;`, for adapters that have them. On DirectX 12, `num_workgroups` is right only
 /// where the entry point itself reads it, not in a function that has it in a struct. A kernel is compiled once per device.
+///
+/// Some drivers leave all loops of an invocation after a number of iterations in total, without an error: lavapipe and llvmpipe of
+/// Mesa 22, after 65 535. Each device is probed for it, and has [`Quirk::LoopBudget`](crate::device::Quirk::LoopBudget) in
+/// [`Device::quirks`] then. A kernel with a loop runs there all the same, and its first launch logs a warning: the results of
+/// longer loops are wrong. Keep the iterations of an invocation below that number, use another device, or a newer driver.
 #[derive(Debug)]
 pub struct WgslKernel {
     source: String,
     entry: String,
     reflection: Reflection,
-    /// The module, if it has loops.
-    loops: Option<naga::Module>,
+    /// Whether the source has a loop.
+    loops: bool,
     pipelines: Mutex<HashMap<Device, Arc<Pipeline>>>,
 }
 
@@ -189,8 +192,7 @@ impl WgslKernel {
     /// # Errors
     ///
     /// [`Error::Kernel`] if the arguments do not fit the bindings, if an output that the kernel reads has no starting
-    /// elements, on `cpu`, if the driver refuses to compile the kernel, or if its loops are longer than the driver runs them (see
-    /// [`Launch::allow_long_loops`]);
+    /// elements, on `cpu`, or if the driver refuses to compile the kernel;
     /// [`Error::InvalidArgument`] for an output of more elements than can be addressed;
     /// [`Error::DeviceMismatch`]; [`Error::LimitExceeded`]; [`Error::OutOfMemory`].
     pub fn run<'a, O: Into<Output<'a>> + Clone>(
@@ -218,18 +220,16 @@ impl WgslKernel {
         groups: [u32; 3],
     ) -> Result<Vec<Tensor>> {
         let outputs: Vec<Output> = outputs.iter().map(|output| output.clone().into()).collect();
-        self.launch(device, inputs, &outputs, params, false, |_| Ok(groups))
+        self.launch(device, inputs, &outputs, params, |_| Ok(groups))
     }
 
     /// Runs the kernel on arguments in the order of their bindings, with as many workgroups as a function returns for the adapter.
-    /// `long_loops` are loops with more iterations than the driver runs.
     fn launch(
         &self,
         device: &Device,
         inputs: &[&Tensor],
         outputs: &[Output],
         params: &[u32],
-        long_loops: bool,
         groups: impl FnOnce(&Gpu) -> Result<[u32; 3]>,
     ) -> Result<Vec<Tensor>> {
         self.check_arguments(device, inputs, outputs, params)?;
@@ -237,9 +237,6 @@ impl WgslKernel {
             return Err(self.error("WGSL needs an adapter, and these tensors are on cpu: move them with .to()"));
         };
         let groups = groups(gpu)?;
-        if !long_loops && !groups.contains(&0) {
-            self.check_loops((device, gpu), inputs, outputs, params, groups)?;
-        }
         let pipeline = self.pipeline(device, gpu)?;
         let (mut read, mut made) = (Vec::new(), Vec::new());
         for input in inputs {
@@ -303,11 +300,28 @@ impl WgslKernel {
             let clamped = gpu.caps().gl.then(|| reflect::clamped(&self.source)).transpose()?;
             gpu.compile_checked(clamped.as_deref().unwrap_or(&self.source), &self.entry, signature)
         };
+        if self.loops
+            && let Some(budget) = gpu.caps().loop_budget
+        {
+            self.tell_loops(device, budget);
+        }
         let slow = |slow| self.tell_slow(device, slow);
         let compiled = limits::watched(&self.source, LONG, slow, compile).map_err(|message| self.error(message))?;
         let pipeline = Arc::new(compiled);
         pipelines.insert(device.clone(), pipeline.clone());
         Ok(pipeline)
+    }
+
+    /// Logs that the driver leaves the kernel's loops after so many iterations. It is said once for each device, before the
+    /// kernel's first launch there.
+    fn tell_loops(&self, device: &Device, budget: u32) {
+        log::warn!(
+            "kernel {}: it has a loop, and the driver of {device} ({}) leaves all loops of an invocation after {budget} iterations in \
+             total, without an error: results of longer loops are wrong there. Give each invocation fewer iterations, use another \
+             device, or install a newer driver (Mesa 25 does not do so)",
+            self.entry,
+            device.info().driver
+        );
     }
 
     /// Logs that the driver takes long to compile the kernel.

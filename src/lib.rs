@@ -1,11 +1,8 @@
 #![doc = include_str!("../README.md")]
 
-mod atomic;
 mod autograd;
-mod cache_dir;
 pub mod check;
 pub mod checkpoint;
-mod chrome_trace;
 mod context;
 pub mod data;
 pub mod device;
@@ -13,7 +10,6 @@ mod dtype;
 mod error;
 #[cfg(feature = "wgpu")]
 pub mod interop;
-mod json;
 pub mod kernel;
 pub mod metrics;
 pub mod nn;
@@ -27,14 +23,11 @@ mod philox;
 pub mod prelude;
 mod process_group;
 pub mod profiler;
-mod regular_file;
 mod shape;
-mod stored_zip;
-mod sync;
 pub mod tensor;
 pub mod testing;
 pub mod tune;
-mod units;
+mod util;
 pub mod watch;
 
 pub use autograd::{GradOptions, NoGrad, grad, no_grad};
@@ -55,9 +48,9 @@ pub use ops::{
 #[doc(hidden)]
 pub use ops::{Formula, Term};
 pub use parallel::{DataParallel, Pipeline};
-#[doc(hidden)]
-pub use regular_file::read_text;
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};
 pub use tensor::{
     Index, Indices, NewAxis, RandomState, Tensor, TensorData, manual_seed, random_state, set_random_state,
 };
+#[doc(hidden)]
+pub use util::regular_file::read_text;

@@ -1,7 +1,7 @@
 //! The group of replicas that compute one step together, one thread each, and the values that they exchange during it.
 //!
 //! A thread acts as a [`Rank`] of the group within [`Rank::scope`]. An op that needs values from other replicas calls
-//! [`context::rank`]. If a rank fails or ends early, the ranks that wait for it get an error instead of a deadlock.
+//! [`rank()`]. If a rank fails or ends early, the ranks that wait for it get an error instead of a deadlock.
 
 mod batch_mean;
 mod draws;
@@ -11,15 +11,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::context;
+use crate::context::slot;
 use crate::error::{Error, Result};
 use crate::philox::Stream;
-use crate::sync::lock;
 use crate::tensor::{Tensor, weighted_sum};
+use crate::util::sync::lock;
 
 pub use batch_mean::batch_mean;
 pub(crate) use draws::Draws;
 pub(crate) use losses::{LossRecord, StepLosses, Totals, counts_are_alike, mean, sum, weighted_mean};
+
+slot! {
+    /// The rank of this thread in a process group, while it takes part in a joint step. It belongs to one thread, since the
+    /// exchanges of a group are ordered.
+    RANK: Option<Rank> = None, for this thread alone
+}
+
+/// Returns the rank of this thread, if it has one.
+pub(crate) fn rank() -> Option<Rank> {
+    RANK.get()
+}
 
 /// The exchange of values with the same step's groups in other processes.
 pub(crate) trait Outside: std::fmt::Debug + Send + Sync {
@@ -208,7 +219,7 @@ impl Rank {
 
     /// Runs `work` as this rank, which stays in the group.
     pub fn within<T>(self, work: impl FnOnce() -> T) -> T {
-        let _rank = context::set(|context| &mut context.rank, Some(self));
+        let _rank = RANK.set(Some(self));
         work()
     }
 
@@ -295,6 +306,11 @@ mod tests {
     use super::*;
     use std::thread;
 
+    use crate::autograd::{NoGrad, is_recording};
+    use crate::context::Context;
+    use crate::dtype::DType;
+    use crate::ops::{KEEP_LONGS, lowered, products};
+
     const START: Stream = Stream { seed: 7, first: 1 << 40 };
 
     fn run<T: Send>(samples: &[usize], work: impl Fn(usize, &Rank) -> T + Sync) -> Vec<T> {
@@ -304,7 +320,7 @@ mod tests {
             let threads: Vec<_> = group
                 .ranks()
                 .enumerate()
-                .map(|(i, rank)| s.spawn(move || rank.scope(|| work(i, &context::rank().expect("in a scope")))))
+                .map(|(i, rank)| s.spawn(move || rank.scope(|| work(i, &super::rank().expect("in a scope")))))
                 .collect();
             threads.into_iter().map(|t| t.join().expect("no panic")).collect()
         })
@@ -317,7 +333,25 @@ mod tests {
         });
         assert_eq!(sums[0], sums[1]);
         assert_eq!(sums[0], (0..100).map(|round| vec![0.75 * round as f32, 1.0]).collect::<Vec<_>>());
-        assert!(context::rank().is_none());
+        assert!(rank().is_none());
+    }
+
+    #[test]
+    fn a_thread_takes_over_the_state_of_the_one_that_it_works_for_but_not_its_rank() {
+        let only = ProcessGroup::new(vec![1], START, None, None).ranks().next().expect("one rank");
+        only.scope(|| {
+            let _guards = (NoGrad::new(), products(Some(DType::BF16)), KEEP_LONGS.set(false));
+            fn state() -> (bool, DType, bool, bool) {
+                (is_recording(), lowered(DType::F32), KEEP_LONGS.get(), rank().is_some())
+            }
+            assert_eq!(state(), (false, DType::BF16, false, true));
+            let context = Context::current();
+            let there = thread::spawn(move || (context.run(state), state()));
+            let (within, after) = there.join().expect("no panic");
+            assert_eq!(within, (false, DType::BF16, false, false));
+            assert_eq!(after, (true, DType::F32, true, false));
+        });
+        assert!(rank().is_none());
     }
 
     #[test]
@@ -388,7 +422,7 @@ mod tests {
                 Joint { before: 5, total: total as usize, empty, outside: if empty { other } else { outside.clone() } };
             let group = ProcessGroup::new(samples.clone(), START, Some(joint), None);
             let sums: Vec<f32> = thread::scope(|s| {
-                let work = |rank: Rank| rank.scope(|| context::rank().expect("in a scope").weighted_sum(vec![4.0]));
+                let work = |rank: Rank| rank.scope(|| super::rank().expect("in a scope").weighted_sum(vec![4.0]));
                 let threads: Vec<_> = group.ranks().map(|rank| s.spawn(move || work(rank))).collect();
                 threads.into_iter().map(|t| t.join().expect("no panic").unwrap()[0]).collect()
             });

@@ -31,11 +31,11 @@ use std::time::Duration;
 
 pub use crate::device::profile::Event;
 
-use crate::chrome_trace::{self, TraceEvent};
 use crate::device::Device;
 use crate::device::profile::Record;
 use crate::error::{Error, Result};
-use crate::json::quoted;
+use crate::util::chrome_trace::{self, TraceEvent};
+use crate::util::json::quoted;
 
 /// Rows of a printed profile, unless the format has a precision.
 const ROWS: usize = 30;

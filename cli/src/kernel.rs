@@ -55,9 +55,6 @@ pub struct Args {
     /// Workgroups in x, y and z, instead of --dispatch
     #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',')]
     workgroups: Vec<u32>,
-    /// Run loops with more iterations than the device's driver does: results are then wrong. See its quirk loop-budget
-    #[arg(long)]
-    allow_long_loops: bool,
     /// End the command with an error if it takes longer: a kernel may run for ever
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     timeout: Option<Duration>,
@@ -149,9 +146,6 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
             Numbers::Whole(values) => launch.set(name, &values[..]),
             Numbers::Float(values) => launch.set(name, &values[..]),
         };
-    }
-    if args.allow_long_loops {
-        launch = launch.allow_long_loops();
     }
     let order = kernel.outputs();
     let results = if args.workgroups.is_empty() {

@@ -64,8 +64,9 @@ fn main() -> ExitCode {
     silence_wayland();
     let cli = Cli::parse();
     // wgpu and naga log warnings that do not concern users, such as a missing windowing system. The library warns of
-    // the loops of users' kernels, which here are those of `bench`: they are short, and their results are checked.
-    let quiet = "warn,anygpu::kernel=error,wgpu_core=error,wgpu_hal=error,naga=error";
+    // the loops of kernels in WGSL. Those of `bench` are short, and their results are checked.
+    let kernels = if matches!(cli.command, Command::Bench(_)) { "error" } else { "warn" };
+    let quiet = format!("warn,anygpu::kernel={kernels},wgpu_core=error,wgpu_hal=error,naga=error");
     let log = env_logger::Env::default().default_filter_or(quiet);
     env_logger::Builder::from_env(log).init();
     let status = cli.command.is_work().then(|| StatusFile::publish(&title()));

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Sums, Walk, freed, of_type, push_back, users_first};
-use crate::context;
+use super::{RECORDING, Sums, Walk, freed, of_type, push_back, users_first};
 use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient, Gradients};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// What [`grad`] computes, and what it keeps.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +112,7 @@ pub fn grad(output: &Tensor, inputs: &[&Tensor], options: &GradOptions) -> Resul
 /// Returns the gradients of the inputs that the output depends on, by their ids.
 fn walk_to(output: &Tensor, start: Tensor, inputs: &[&Tensor], options: &GradOptions) -> Result<HashMap<u64, Tensor>> {
     let create = options.create_graph;
-    let _recording = context::set(|context| &mut context.recording, create);
+    let _recording = RECORDING.set(create);
     let _types = ops::products(None); // gradients have the types of the forward pass
     let wanted: HashSet<u64> = inputs.iter().map(|input| input.id()).collect();
     let order = users_first(output)?;

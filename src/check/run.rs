@@ -12,8 +12,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::variants;
-use crate::sync::panic_message;
 use crate::tensor::Tensor;
+use crate::util::sync::panic_message;
 
 /// A case with its expected results. They are computed at first use, once for all devices.
 pub(super) struct Prepared {

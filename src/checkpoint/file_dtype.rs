@@ -3,11 +3,11 @@
 use half::{bf16, f16};
 
 use super::Fault;
-use crate::context;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::ops::KEEP_LONGS;
 use crate::tensor::{Tensor, from_words};
 
 /// An element type of a file.
@@ -57,7 +57,7 @@ impl FileDType {
         shape: &[usize],
         elements: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     ) -> Result<Tensor, Fault> {
-        let keeps = context::read(|context| context.keep_longs);
+        let keeps = KEEP_LONGS.get();
         match self {
             FileDType::F64 if keeps => {
                 let values = numbers(elements, |b| Ok(f64::from_le_bytes(b)))?;

@@ -46,7 +46,7 @@ use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::Tensor;
 
-pub use crate::atomic::{check_writable, write_atomically};
+pub use crate::util::atomic::{check_writable, write_atomically};
 pub use pytorch::PickleValue;
 pub use training::{Stateful, TrainingState};
 

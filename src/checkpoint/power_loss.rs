@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::TrainingState;
-use crate::atomic::Call;
-use crate::atomic::faults::{self, Fault};
 use crate::nn::StateDict;
 use crate::tensor::Tensor;
+use crate::util::atomic::Call;
+use crate::util::atomic::faults::{self, Fault};
 
 /// A run whose tensors are larger than the writer's buffer, so that there are several writes.
 fn run(step: f64) -> TrainingState {

@@ -13,13 +13,13 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::file_dtype::{FileDType, safetensors_name, with_bytes};
 use super::{Fault, damaged, text};
-use crate::atomic::write_atomically;
-use crate::context;
 use crate::device::Device;
 use crate::error::Result;
-use crate::json::quoted;
 use crate::nn::{StateDict, moved};
+use crate::ops::KEEP_LONGS;
 use crate::tensor::Tensor;
+use crate::util::atomic::write_atomically;
+use crate::util::json::quoted;
 
 /// Named texts.
 pub(super) type Metadata = BTreeMap<String, String>;
@@ -92,7 +92,7 @@ fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
     };
     let is_own = metadata.contains_key(ORIGIN);
     // The checksum is one of the elements as they were written.
-    let keep = is_own.then(|| context::set(|context| &mut context.keep_longs, true));
+    let keep = is_own.then(|| KEEP_LONGS.set(true));
     for name in header.offset_keys() {
         match tensor(&name) {
             Ok(tensor) => drop(state.insert(name, tensor)),
@@ -103,7 +103,7 @@ fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
     }
     verify(&state, &mut metadata)?;
     drop(keep);
-    if !context::read(|context| context.keep_longs) {
+    if !KEEP_LONGS.get() {
         let wide: Vec<String> =
             state.iter().filter(|(_, x)| x.dtype().is_long()).map(|(name, _)| name.into()).collect();
         for name in wide {

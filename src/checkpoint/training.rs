@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::safetensors::{self, Metadata};
 use super::{RESERVED, damaged, extension, groups, is_reserved, read_file};
-use crate::context;
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
+use crate::ops::KEEP_LONGS;
 use crate::optim::Optimizer;
 use crate::parallel::DataParallel;
 use crate::tensor::{RandomState, random_state, set_random_state};
@@ -254,7 +254,7 @@ impl TrainingState {
     pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>) -> Result<TrainingState> {
         let path = origin.as_ref();
         // A run goes on with what it had.
-        let keep = context::set(|context| &mut context.keep_longs, true);
+        let keep = KEEP_LONGS.set(true);
         let (tensors, mut metadata) = safetensors::read_bytes(bytes, path)?;
         drop(keep);
         if metadata.remove(TRAINING).is_none() {

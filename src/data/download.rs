@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::fashion::SOURCE;
 use super::limits::damaged;
-use crate::atomic::write_atomically;
-use crate::cache_dir::cache_dir;
 use crate::error::Result;
-use crate::regular_file;
+use crate::util::atomic::write_atomically;
+use crate::util::cache_dir::cache_dir;
+use crate::util::regular_file;
 
 /// The most bytes of a file; the largest of [`FILES`] has 26 421 880.
 const MOST: u64 = 64 << 20;

@@ -17,8 +17,8 @@ use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::nn::moved;
-use crate::sync::panic_message;
 use crate::tensor::Tensor;
+use crate::util::sync::panic_message;
 
 type Map = Arc<dyn Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync>;
 type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;

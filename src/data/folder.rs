@@ -12,7 +12,7 @@ use super::transforms::unit;
 use super::{Array, Dataset, Sample};
 use crate::device::cpu::with_room;
 use crate::error::Result;
-use crate::regular_file;
+use crate::util::regular_file;
 
 /// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's
 /// `ImageFolder`: classes are numbered by name, a folder's own files come before those of the folders

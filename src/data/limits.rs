@@ -94,5 +94,5 @@ pub(super) fn damaged(name: &str, detail: impl Into<String>) -> Error {
 
 /// Opens a regular file and returns its length.
 pub(super) fn open(path: &Path) -> Result<(File, u64)> {
-    crate::regular_file::open(path).map_err(|error| damaged(&path.display().to_string(), error.to_string()))
+    crate::util::regular_file::open(path).map_err(|error| damaged(&path.display().to_string(), error.to_string()))
 }

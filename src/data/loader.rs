@@ -8,8 +8,8 @@ use super::transforms::Transform;
 use super::{Batch, Dataset, Random, Sample};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// Divides a [`Dataset`] into batches: part k of N samples, each of shape `[..]`, becomes a tensor `[N, ..]`.
 ///

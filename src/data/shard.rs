@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::shape::split_sizes;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// From how many batches after the present one new weights hold. The threads of a loader, of which there are at most
 /// [`MOST_WORKERS`], may have made all batches before that one, each two in advance. All processes cut a batch alike.

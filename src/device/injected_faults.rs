@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sync;
+use crate::util::sync;
 
 /// The lock that compilations wait for: see [`hold_compilations`].
 pub(crate) static COMPILES: Mutex<()> = Mutex::new(());

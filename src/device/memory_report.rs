@@ -3,7 +3,7 @@
 //! A tensor is counted in one account of its device, from its allocation to its drop. There are as many accounts as there
 //! are labels and methods, and small tensors have none: what this costs is a lookup for each large tensor.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use super::Device;
 use super::memory::MemoryStats;
-use crate::sync;
-use crate::units::bytes;
+use crate::context::slot;
+use crate::util::sync;
+use crate::util::units::bytes;
 
 /// Tensors of fewer bytes are not counted one by one.
 const LARGE: u64 = 1 << 20;
@@ -21,8 +22,12 @@ const MOST_ACCOUNTS: usize = 1024;
 /// The method of tensors that no method with a name made.
 const NO_METHOD: &str = "creation";
 
+slot! {
+    /// The label under which this thread's tensors are counted.
+    LABEL: Option<Arc<str>> = None
+}
+
 thread_local! {
-    static LABEL: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
     static METHOD: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
@@ -52,23 +57,14 @@ pub(crate) fn labelled_by_default<T>(label: &'static str, f: impl FnOnce() -> T)
 }
 
 /// Runs `f` with a label, or with none.
-pub(crate) fn labelled<T>(label: Option<Arc<str>>, f: impl FnOnce() -> T) -> T {
-    let _restore = Restore(LABEL.replace(label));
+fn labelled<T>(label: Option<Arc<str>>, f: impl FnOnce() -> T) -> T {
+    let _restore = LABEL.set(label);
     f()
 }
 
-struct Restore(Option<Arc<str>>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        let label = self.0.take();
-        let _ = LABEL.try_with(|current| current.replace(label));
-    }
-}
-
 /// Returns the label of this thread.
-pub(crate) fn current_label() -> Option<Arc<str>> {
-    LABEL.with_borrow(Clone::clone)
+fn current_label() -> Option<Arc<str>> {
+    LABEL.get()
 }
 
 /// Says which method this thread is in, or that it is in none. Returns the one before.

@@ -83,11 +83,11 @@ pub use memory_report::{HeldMemory, MemoryReport, memory_label};
 pub use name::IntoDevice;
 
 pub(crate) use gpu::transfer;
-pub(crate) use memory_report::{current_label, labelled, labelled_by_default, set_method};
+pub(crate) use memory_report::{labelled_by_default, set_method};
 pub(crate) use storage::Storage;
 
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap; equal handles are the same
 /// device.

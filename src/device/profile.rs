@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Backend, Device};
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// The most events of a profile: about 200 MB of them.
 const MOST_EVENTS: usize = 1 << 20;

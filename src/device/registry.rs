@@ -18,7 +18,7 @@ use super::info::{DeviceInfo, DeviceKind, Limits, Vendor};
 use super::name::Name;
 use super::{BackendHandle, Device, Inner, chaos, cpu};
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// Logical devices that one adapter can be split into.
 const MAX_LOGICAL: usize = 16;

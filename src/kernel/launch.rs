@@ -54,7 +54,6 @@ pub struct Launch<'a> {
     /// Whether each member of the params has a value.
     set: Vec<bool>,
     backward: Option<Function>,
-    long_loops: bool,
     wrong: Option<String>,
 }
 
@@ -83,7 +82,6 @@ impl WgslKernel {
             words,
             set,
             backward: None,
-            long_loops: false,
             wrong: None,
         }
     }
@@ -138,38 +136,6 @@ impl<'a> Launch<'a> {
         backward: impl Fn(&KernelBackward) -> Result<Vec<(&'static str, Tensor)>> + Send + Sync + 'static,
     ) -> Self {
         self.backward = Some(Box::new(backward));
-        self
-    }
-
-    /// Runs the kernel even if the device's driver ends its loops early.
-    ///
-    /// The adapters of Mesa 22 on the CPU leave all loops of an invocation after 65 535 iterations in total, without an error, so
-    /// that results are wrong. On devices with such a limit ([`Quirk::LoopBudget`](crate::device::Quirk::LoopBudget) in
-    /// [`Device::quirks`]), a launch with more iterations is an [`Error::Kernel`](crate::Error::Kernel); on others, all launches
-    /// run. What is counted are the iterations that an invocation has for certain, by constants, overrides, params, lengths of
-    /// arrays, the number of workgroups and its place. Loops whose end depends on elements of tensors cannot be counted: they run, with
-    /// a warning in the log.
-    ///
-    /// ```
-    /// use anygpu::kernel::{Output, WgslKernel};
-    /// use anygpu::{DType, Device};
-    ///
-    /// let count = WgslKernel::new(
-    ///     "
-    ///     @group(0) @binding(0) var<storage, read_write> y: array<u32>;
-    ///     @compute @workgroup_size(1) fn count() { for (var i = 0; i < 100000; i++) { y[0] += 1u; } }
-    ///     ",
-    ///     "count",
-    /// )?;
-    /// for device in Device::all().iter().filter(|device| !device.is_cpu()) {
-    ///     let launch = count.on(device).output("y", Output::zeros([1], DType::U32));
-    ///     let counted = launch.allow_long_loops().dispatch(1)?[0].to_vec::<u32>()?[0];
-    ///     assert!(counted == 100000 || !device.quirks()?.is_empty());
-    /// }
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn allow_long_loops(mut self) -> Self {
-        self.long_loops = true;
         self
     }
 
@@ -228,7 +194,7 @@ impl<'a> Launch<'a> {
         if self.backward.is_some() && outputs.len() != 1 {
             return Err(kernel.error(format!("a gradient is for kernels with one output, it has {}", outputs.len())));
         }
-        let mut results = kernel.launch(self.device, &inputs, &outputs, &self.words, self.long_loops, |gpu| {
+        let mut results = kernel.launch(self.device, &inputs, &outputs, &self.words, |gpu| {
             let most = gpu.caps().max_workgroups;
             let groups = groups(kernel, most as usize)?;
             let [Ok(x), Ok(y), Ok(z)] = groups.map(u32::try_from) else {

@@ -54,7 +54,7 @@ pub(super) fn watched<T: Send>(
             let _ = ended.recv();
             slow(Slow::Ended(start.elapsed()));
         }
-        let panicked = |panic: Box<dyn std::any::Any + Send>| crate::sync::panic_message(&*panic);
+        let panicked = |panic: Box<dyn std::any::Any + Send>| crate::util::sync::panic_message(&*panic);
         thread.join().map_err(|panic| format!("the compiler panicked: {}", panicked(panic)))?
     })
 }

@@ -51,8 +51,8 @@ pub(super) struct Reflected {
     /// With the overrides as constants.
     pub source: String,
     pub reflection: Reflection,
-    /// Its module, if it contains a loop.
-    pub loops: Option<naga::Module>,
+    /// Whether it contains a loop.
+    pub loops: bool,
 }
 
 /// Parses and checks `source` with values for its overrides; the error has the line and an excerpt.
@@ -68,7 +68,7 @@ pub(super) fn reflect(source: &str, entry: &str, values: &[(&str, f64)]) -> Resu
     let mut reflection = reflection(&module, &info, entry)?;
     reflection.subgroups = enabled.subgroups || has_subgroups(&source, &module);
     reflection.halves |= enabled.halves;
-    Ok(Reflected { source, reflection, loops: has_loops(&module).then_some(module) })
+    Ok(Reflected { source, reflection, loops: has_loops(&module) })
 }
 
 fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<Reflection, String> {

@@ -32,7 +32,7 @@ fn bindings_are_reflected_by_entry_point() -> Result<()> {
     assert_eq!(names, [("a", 1, false), ("b", 2, false), ("out", 3, true), ("count", 7, true)]);
     assert!(!kernel.reflection.bindings.iter().any(|arg| arg.written && arg.read), "atomics start as zeros");
     assert!(kernel.reflection.params.as_ref().is_some_and(|params| (params.binding, params.words) == (5, 2)));
-    assert!(kernel.loops.is_some());
+    assert!(kernel.loops);
     assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.bindings.len(), 2);
     Ok(())
 }

@@ -3,8 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Child;
-use crate::context;
+use crate::context::slot;
 use crate::tensor::Tensor;
+
+slot! {
+    /// Whether layers that are switched to a mode now are kept in evaluation mode from now on, or no longer. `None` leaves that as
+    /// it is.
+    pub(super) KEEPS_EVAL: Option<bool> = None
+}
 
 /// Whether a layer is in training mode, which is the default. Layers that behave differently in training have a field
 /// of this type.
@@ -70,7 +76,7 @@ impl Child for Mode {
     fn visit_as_mut(&mut self, _: &str, _: &mut dyn FnMut(&str, &mut Tensor)) {}
 
     fn tell_training(&self, training: bool) {
-        if let Some(kept) = context::read(|context| context.keeps_eval) {
+        if let Some(kept) = KEEPS_EVAL.get() {
             self.kept.store(kept, Ordering::Relaxed);
         }
         let kept = self.kept.load(Ordering::Relaxed);

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::mode::KEEPS_EVAL;
 use super::{KeyReport, ModuleClone, ReLU, StateDict, Summary, layers, load_state, relocate};
-use crate::context;
 use crate::device::{Device, IntoDevice};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -111,7 +111,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     fn keep_eval(&self, keep: bool) {
-        let _kept = context::set(|context| &mut context.keeps_eval, Some(keep));
+        let _kept = KEEPS_EVAL.set(Some(keep));
         self.set_training(!keep);
     }
 

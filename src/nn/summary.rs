@@ -6,18 +6,31 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use super::{Module, layers};
-use crate::context::{self, LayerCall};
+use crate::context::slot;
 use crate::device::Device;
 use crate::error::Result;
-use crate::sync::lock;
 use crate::tensor::Tensor;
-use crate::units::bytes;
+use crate::util::sync::lock;
+use crate::util::units::bytes;
 
 /// A layer's address and type name. The type is needed because a struct has the same address as its first field.
 type Key = (usize, &'static str);
 
 fn key(module: &dyn Module) -> Key {
     (std::ptr::from_ref(module).cast::<()>() as usize, module.type_name())
+}
+
+/// The output of one call of a layer.
+#[derive(Debug)]
+struct LayerCall {
+    layer: Key,
+    shape: Vec<usize>,
+    bytes: usize,
+}
+
+slot! {
+    /// The record of the calls of layers, while a summary is made.
+    CALLS: Option<Arc<Mutex<Vec<LayerCall>>>> = None
 }
 
 /// Returns the output of a layer of this crate, and an error with the layer's name for that of the op; see [`recorded`].
@@ -27,13 +40,13 @@ pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tenso
 
 /// Returns whether a summary is made on this thread, which needs the output of each layer.
 pub(super) fn is_recording() -> bool {
-    context::read(|context| context.calls.is_some())
+    CALLS.with(Option::is_some)
 }
 
 /// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
 pub(super) fn recorded<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
-    context::read(|context| {
-        if let (Some(calls), Ok(output)) = (&context.calls, &output) {
+    CALLS.with(|calls| {
+        if let (Some(calls), Ok(output)) = (calls, &output) {
             let bytes = output.elem_count() * output.dtype().size();
             lock(calls).push(LayerCall { layer: key(layer), shape: output.shape().to_vec(), bytes });
         }
@@ -107,7 +120,7 @@ impl Summary {
         copy.eval();
         let calls = Arc::new(Mutex::new(Vec::new()));
         let output = {
-            let _calls = context::set(|context| &mut context.calls, Some(calls.clone()));
+            let _calls = CALLS.set(Some(calls.clone()));
             crate::no_grad(|| copy.forward(input))
         };
         let mut rows = rows(copy);

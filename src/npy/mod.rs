@@ -27,12 +27,12 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use crate::atomic::write_atomically;
 use crate::device::cpu::{read_whole, with_room};
 use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
-use crate::stored_zip::StoredZip;
 use crate::tensor::Tensor;
+use crate::util::atomic::write_atomically;
+use crate::util::stored_zip::StoredZip;
 use header::Header;
 
 /// What is wrong with a file, or an error of a device.

@@ -3,11 +3,11 @@
 use half::f16;
 
 use super::Fault;
-use crate::context;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::ops::KEEP_LONGS;
 use crate::shape::checked_elem_count;
 use crate::tensor::Tensor;
 
@@ -68,7 +68,7 @@ fn within<T>(value: impl TryInto<T> + std::fmt::Display + Copy, limit: &str) -> 
 /// Returns an error for elements that a device does not hold.
 pub(super) fn check_held(kind: &Kind, device: &Device) -> Result<(), Fault> {
     match &kind.name {
-        b"f8" if !device.is_cpu() && context::read(|context| context.keep_longs) => Err(Fault::File(format!(
+        b"f8" if !device.is_cpu() && KEEP_LONGS.get() => Err(Fault::File(format!(
             "it is of float64, which {device} does not hold: read it to cpu, or to f32 within anygpu::narrow_64_bits(|| …)"
         ))),
         _ => Ok(()),
@@ -86,7 +86,7 @@ pub(super) fn tensor(kind: &Kind, data: &[u8], shape: &[usize], device: &Device)
     // Sizes beside a 0 may be anything.
     checked_elem_count("from_npy", shape).map_err(|_| format!("its shape {shape:?} does not fit memory"))?;
     let array = (kind, data, shape, device);
-    let keeps = context::read(|context| context.keep_longs);
+    let keeps = KEEP_LONGS.get();
     match &kind.name {
         b"f8" if keeps => {
             let values = converted(data, kind, |b| Ok(f64::from_le_bytes(b)))?;

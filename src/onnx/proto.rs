@@ -1,12 +1,12 @@
 //! The messages of ONNX's files (onnx/onnx.proto), as far as this crate reads and writes them.
 //!
-//! Large fields are [`Bytes`], which share the memory of the file that was read.
+//! Large fields are [`Bytes`], which share the memory of the file that was read. The tests of ONNX build their models of these too.
 
 use prost::Message;
 use prost::bytes::Bytes;
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ModelProto {
+pub struct ModelProto {
     #[prost(int64, tag = "1")]
     pub ir_version: i64,
     #[prost(string, tag = "2")]
@@ -22,7 +22,7 @@ pub(super) struct ModelProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct OpsetProto {
+pub struct OpsetProto {
     #[prost(string, tag = "1")]
     pub domain: String,
     #[prost(int64, tag = "2")]
@@ -30,7 +30,7 @@ pub(super) struct OpsetProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct GraphProto {
+pub struct GraphProto {
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<NodeProto>,
     #[prost(string, tag = "2")]
@@ -47,7 +47,7 @@ pub(super) struct GraphProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ValueInfoProto {
+pub struct ValueInfoProto {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(message, optional, tag = "2")]
@@ -56,13 +56,13 @@ pub(super) struct ValueInfoProto {
 
 /// What is not a tensor (a sequence, a map, an optional) has no `tensor_type`.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TypeProto {
+pub struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TensorTypeProto {
+pub struct TensorTypeProto {
     #[prost(int32, tag = "1")]
     pub elem_type: i32,
     #[prost(message, optional, tag = "2")]
@@ -70,13 +70,13 @@ pub(super) struct TensorTypeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ShapeProto {
+pub struct ShapeProto {
     #[prost(message, repeated, tag = "1")]
     pub dim: Vec<DimensionProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct DimensionProto {
+pub struct DimensionProto {
     #[prost(int64, optional, tag = "1")]
     pub dim_value: Option<i64>,
     #[prost(string, optional, tag = "2")]
@@ -84,7 +84,7 @@ pub(super) struct DimensionProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct NodeProto {
+pub struct NodeProto {
     #[prost(string, repeated, tag = "1")]
     pub input: Vec<String>,
     #[prost(string, repeated, tag = "2")]
@@ -100,7 +100,7 @@ pub(super) struct NodeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct AttributeProto {
+pub struct AttributeProto {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(float, tag = "2")]
@@ -128,7 +128,7 @@ pub(super) struct AttributeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TensorProto {
+pub struct TensorProto {
     #[prost(int64, repeated, tag = "1")]
     pub dims: Vec<i64>,
     #[prost(int32, tag = "2")]
@@ -155,7 +155,7 @@ pub(super) struct TensorProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct EntryProto {
+pub struct EntryProto {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(string, tag = "2")]
@@ -163,7 +163,7 @@ pub(super) struct EntryProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FunctionProto {
+pub struct FunctionProto {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, repeated, tag = "4")]

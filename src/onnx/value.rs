@@ -9,8 +9,8 @@ use super::fault;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// A value on the host, or a tensor on the device of the model.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ use super::{detail, fault};
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::error::Result;
-use crate::regular_file;
 use crate::tensor::Tensor;
+use crate::util::regular_file;
 
 /// Float tensors with at most this many elements that are neither parameters nor statistics stay on the host: scales, bounds.
 const FEW: usize = 64;

@@ -1,19 +1,24 @@
 //! Mixed precision: rounds the inputs of some ops to halves, on one thread while a closure runs.
 
-use crate::context::{self, Restore};
+use crate::context::{Restore, slot};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::{Casting, Elements};
 use crate::tensor::Tensor;
 
+slot! {
+    /// The type of products under [`autocast`], if it is on.
+    PRODUCTS: Option<DType> = None
+}
+
 /// Sets the type of products on this thread until the guard is dropped; `None` is the type of the operands.
 pub(crate) fn products(dtype: Option<DType>) -> Restore<Option<DType>> {
-    context::set(|context| &mut context.autocast, dtype)
+    PRODUCTS.set(dtype)
 }
 
 /// Returns the type of products on this thread; `None` if it is the type of the operands.
 fn set_products() -> Option<DType> {
-    context::read(|context| context.autocast)
+    PRODUCTS.get()
 }
 
 /// Runs `f` with matrix products and convolutions of halves, as PyTorch's `autocast` does. Their f32 operands are

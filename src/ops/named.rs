@@ -1,19 +1,24 @@
 //! The names in errors: each is the method that the user called.
 
-use crate::context;
+use crate::context::slot;
 use crate::device::gpu::EARLIER_WORK;
 use crate::device::set_method;
 use crate::error::{Error, Result};
+
+slot! {
+    /// The method that the user called, while it calls others: the name in their errors.
+    CALLER: Option<&'static str> = None
+}
 
 /// Runs the body of a method that is composed of others. An error of theirs gets the name of this one.
 ///
 /// Within another call of this function, the outer name counts. An error of earlier work, which a call that waits for a
 /// device returns, keeps its name.
 pub(crate) fn named<T>(op: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    if context::read(|context| context.caller).is_some() {
+    if CALLER.get().is_some() {
         return f();
     }
-    let _caller = context::set(|context| &mut context.caller, Some(op));
+    let _caller = CALLER.set(Some(op));
     let _method = Method(set_method(Some(op)));
     f().map_err(|error| renamed(error, op))
 }
@@ -29,7 +34,7 @@ impl Drop for Method {
 
 /// Returns the name for an error that a kernel will find: that of the method which the user called, or that of the op.
 pub(in crate::ops) fn caller_or(op: &'static str) -> &'static str {
-    context::read(|context| context.caller).unwrap_or(op)
+    CALLER.get().unwrap_or(op)
 }
 
 fn renamed(error: Error, op: &'static str) -> Error {

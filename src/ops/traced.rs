@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 pub(crate) use super::norm::{NormShape, Then, further};
 pub(crate) use super::spatial::resize::Way;
 use super::{Padding, SliceRange};
-use crate::context;
+use crate::context::slot;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Layout;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 pub(crate) use anygpu_host::window::{Window, WindowParams};
 
 /// What an op computes from its inputs. Dimensions are those of the inputs.
@@ -192,6 +192,16 @@ fn versions<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<u64> {
     tensors.into_iter().map(|tensor| tensor.storage().version()).collect()
 }
 
+slot! {
+    /// The record of all ops, while a computation is traced.
+    pub(crate) TRACE: Option<Tracing> = None
+}
+
+/// Returns whether the ops of this thread are recorded in a trace.
+pub(crate) fn is_traced() -> bool {
+    TRACE.with(Option::is_some)
+}
+
 /// Notes an op.
 pub(crate) fn note(tracing: &Tracing, name: &'static str, what: Option<Traced>, inputs: &[&Tensor], out: &Tensor) {
     let mut trace = lock(tracing);
@@ -206,7 +216,7 @@ pub(crate) fn note(tracing: &Tracing, name: &'static str, what: Option<Traced>, 
 /// Notes that elements are used by what no step records: what is computed from them would be the same in every later run. `how`
 /// says what is done with them, as in "are read by the host".
 pub(crate) fn note_use(x: &Tensor, how: impl fmt::Display) {
-    let Some(tracing) = context::read(|context| context.trace.clone()) else { return };
+    let Some(tracing) = TRACE.get() else { return };
     let mut trace = lock(&tracing);
     if trace.computed.contains(&x.storage().id()) {
         let shape = x.shape();
@@ -226,7 +236,7 @@ pub(crate) fn note_write(op: &str, dst: &Tensor, src: Option<&Tensor>) {
 
 /// Notes that random numbers are drawn, which would be the same in every later run.
 pub(crate) fn note_random() {
-    let Some(tracing) = context::read(|context| context.trace.clone()) else { return };
+    let Some(tracing) = TRACE.get() else { return };
     lock(&tracing).refused.get_or_insert_with(|| "random numbers are drawn".to_owned());
 }
 
@@ -242,7 +252,7 @@ pub(crate) fn trace<T>(
     let computed = inputs.iter().map(|input| input.storage().id()).collect();
     let tracing = Arc::new(Mutex::new(Trace { computed, ..Trace::default() }));
     let result = {
-        let _tracing = context::set(|context| &mut context.trace, Some(tracing.clone()));
+        let _tracing = TRACE.set(Some(tracing.clone()));
         compute()?
     };
     let mut trace = lock(&tracing);

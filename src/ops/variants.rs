@@ -2,14 +2,19 @@
 //! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
 //! (`device/gpu/variants.rs`).
 
-use crate::context;
+use crate::context::slot;
 use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
 
+slot! {
+    /// A kernel family and the variant of it to use regardless of selection. The op table uses this to check every variant.
+    FORCED: Option<(&'static str, &'static str)> = None
+}
+
 /// Returns the variant of a family that runs on a device for some params.
 pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Result<&'static Variant<P>> {
-    let forced = context::read(|context| context.variant).filter(|(name, _)| *name == family.name);
+    let forced = FORCED.get().filter(|(name, _)| *name == family.name);
     match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
         Some(variant) => Ok(variant),
         None => gpu.variant(family, params),
@@ -18,12 +23,12 @@ pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Re
 
 /// Returns whether the op table asks for a variant of a family: then other ways to the result are left out.
 pub(super) fn asked_for<P>(family: &Family<P>) -> bool {
-    context::read(|context| context.variant).is_some_and(|(name, _)| name == family.name)
+    FORCED.get().is_some_and(|(name, _)| name == family.name)
 }
 
 /// Returns whether the op table asks for a variant of some family: then kernels for software adapters alone are left out too.
 pub(super) fn any_asked_for() -> bool {
-    context::read(|context| context.variant).is_some()
+    FORCED.get().is_some()
 }
 
 /// As [`chosen`], for sizes of a class that may have been [tuned](crate::tune).
@@ -65,7 +70,7 @@ pub(crate) fn is_on_demand(device: &Device, family: &str, variant: &str) -> bool
 
 /// Runs `f` on this thread with the given variant of a family, even if it is not the chosen one.
 pub(crate) fn forced<R>(family: &'static str, variant: &'static str, f: impl FnOnce() -> R) -> R {
-    let _variant = context::set(|context| &mut context.variant, Some((family, variant)));
+    let _variant = FORCED.set(Some((family, variant)));
     f()
 }
 

@@ -18,7 +18,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// The size of a bucket of gradients: large enough for the speed of a link, and small enough that the last one, for which nothing
 /// is left to compute, takes little time.

@@ -6,15 +6,15 @@ use super::DataParallel;
 use super::collectives::gather;
 use super::members::{Part, State};
 use super::replica::Replica;
-use crate::context;
+use crate::autograd::is_recording;
 use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
 use crate::nn::Module;
 use crate::ops::cat;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// Outputs, and the buffers after them.
 type Outputs = (Vec<Tensor>, Vec<Tensor>);
@@ -87,7 +87,7 @@ impl DataParallel {
             return self.host.forward(input);
         }
         let tracked = input.is_tracked() || self.host.parameters.iter().any(Tensor::is_tracked);
-        if tracked && context::read(|context| context.recording) {
+        if tracked && is_recording() {
             let detail = "the gradients of several replicas are exchanged by train_batch only: train with \
                           train_batch(&x, &y, loss_fn), or compute outputs within no_grad(|| …), as predict does";
             return Err(Error::argument("forward", detail));

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::wire::{Narrowed, Residuals, Wire, widened};
-use crate::context::{self, GradientHook};
+use crate::autograd::{GRADIENT_HOOK, GradientHook};
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::tensor::{Bucket, Tensor, slots};
+use crate::util::sync::lock;
 use crate::{DType, Device};
 
 /// Which parameters are in which bucket.
@@ -141,7 +141,7 @@ impl GradientBuckets {
     pub fn during(&self, backward: impl FnOnce() -> Result<()>) -> Result<()> {
         let sender = self.sender.clone();
         let hook = GradientHook(Arc::new(move |leaf| sender.computed(leaf)));
-        let _hook = context::set(|context| &mut context.gradient_hook, Some(hook));
+        let _hook = GRADIENT_HOOK.set(Some(hook));
         backward()
     }
 

@@ -13,8 +13,8 @@ use super::worker::Worker;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process_group::{Joint, ProcessGroup, StepLosses};
-use crate::sync::lock;
 use crate::tensor::{Tensor, generator, skip_blocks};
+use crate::util::sync::lock;
 
 /// How long devices that are not late may take to end a step that was given up.
 const GRACE: Duration = Duration::from_secs(10);

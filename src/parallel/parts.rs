@@ -162,7 +162,7 @@ mod tests {
     use crate::device::Device;
     use crate::nn::{CrossEntropyLoss, Linear, Module, Reduction, Sequential, l1_loss};
     use crate::parallel::Shares;
-    use crate::sync::lock;
+    use crate::util::sync::lock;
 
     /// A net on two devices which hold so few samples that a batch of 10 is computed in parts, and the same net.
     fn small(summed: bool) -> Result<(DataParallel, Sequential)> {

@@ -8,12 +8,11 @@ use super::members::Part;
 use super::timeline::PartTimes;
 use super::wire::{Feedback, Residuals, Wire};
 use crate::autograd::no_grad;
-use crate::context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{Module, buffers_onto, parameters_onto, replacing};
 use crate::ops::inplace::copy_;
-use crate::process_group::{LossRecord, Rank};
+use crate::process_group::{self, LossRecord, Rank};
 use crate::tensor::{Bucket, Tensor, to_together};
 
 /// A net whose parameters are one bucket on one device. It is cheap to clone; jobs take a clone to their thread.
@@ -93,7 +92,7 @@ impl Replica {
     pub(super) fn loss_record(&self, inputs: &[Tensor], step: &StepFn) -> Result<LossRecord> {
         no_grad(|| self.loss(inputs, step))?;
         self.device.synchronize()?;
-        Ok(context::rank().map(|rank| rank.loss_record()).unwrap_or_default())
+        Ok(process_group::rank().map(|rank| rank.loss_record()).unwrap_or_default())
     }
 
     /// Computes the gradients of the parameters for a part of a batch, and gives each bucket of them to [`Part::deliver`] as soon as
@@ -114,7 +113,7 @@ impl Replica {
         let Gradients { present, times: buckets, residuals } = gradients.finish()?;
         self.device.alive()?;
         let of_rank = |rank: Rank| (rank.waited(), rank.loss_record(), rank.draws());
-        let (waited, losses, draws) = context::rank().map(of_rank).unwrap_or_default();
+        let (waited, losses, draws) = process_group::rank().map(of_rank).unwrap_or_default();
         let (begin, copied) = (part.begin, part.copied);
         let times = PartTimes { begin, copied, forward, backward, buckets, waited };
         Ok(LocalStep { present, times, residuals, losses, draws })

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::chrome_trace::{self, TraceEvent};
 use crate::error::{Error, Result};
+use crate::util::chrome_trace::{self, TraceEvent};
 
 /// The most events of a trace: what comes later is not in it.
 const MOST_EVENTS: usize = 1_000_000;

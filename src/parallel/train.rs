@@ -14,8 +14,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::Module;
 use crate::process_group::{Draws, LossRecord, StepLosses, Totals, counts_are_alike};
-use crate::sync::lock;
 use crate::tensor::{Bucket, Tensor, random_state, set_random_state};
+use crate::util::sync::lock;
 
 /// The first steps, after which the buffers of all devices are compared.
 const FIRST_STEPS: u64 = 3;

@@ -2,9 +2,15 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::context::{self, Restore};
+use crate::context::{Restore, slot};
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
+
+slot! {
+    /// The nets ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline)) in whose calls this thread takes part, by their
+    /// addresses. A call holds the lock of its net, so a call of the same net in it would wait for ever.
+    NETS: Vec<usize> = Vec::new()
+}
 
 /// Waits until no other call of the net at the address `net` computes. Its turn lasts until the guards are dropped.
 ///
@@ -16,7 +22,7 @@ pub(super) fn take_turn<'a, T>(
     net: usize,
     state: &'a Mutex<T>,
 ) -> Result<(MutexGuard<'a, T>, Restore<Vec<usize>>)> {
-    let mut nets = context::read(|context| context.nets.clone());
+    let mut nets = NETS.get();
     if nets.contains(&net) {
         let detail = format!(
             "called by a loss function or a layer of the same {kind}, while that is in the middle of a call: use the arguments \
@@ -26,5 +32,5 @@ pub(super) fn take_turn<'a, T>(
     }
     nets.push(net);
     let guard = lock(state);
-    Ok((guard, context::set(|context| &mut context.nets, nets)))
+    Ok((guard, NETS.set(nets)))
 }

@@ -10,8 +10,8 @@ use crate::device::{Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 use anygpu_host::tasks::share;
 
 /// What the largest element of a bucket is scaled to: half of the largest power of two of an `f16`.

@@ -11,7 +11,7 @@ use std::thread::Builder;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::sync::{lock, panic_message};
+use crate::util::sync::{lock, panic_message};
 
 type Job = Box<dyn FnOnce() + Send>;
 

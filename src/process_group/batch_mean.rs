@@ -1,9 +1,9 @@
 //! Means over a batch whose parts are on several devices.
 
-use crate::context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::named;
+use crate::process_group;
 use crate::tensor::Tensor;
 
 /// Returns the mean of a tensor over the parts of a batch that several devices compute, weighted by their samples: for statistics
@@ -45,7 +45,7 @@ pub fn batch_mean(x: &Tensor) -> Result<Tensor> {
     named("batch_mean", || {
         let x = x.detach();
         let x = if x.dtype().is_float() { x } else { x.to_dtype(DType::F32)? };
-        let Some(rank) = context::rank().filter(|rank| rank.is_joint()) else { return Ok(x) };
+        let Some(rank) = process_group::rank().filter(|rank| rank.is_joint()) else { return Ok(x) };
         let own = x.to_dtype(DType::F32)?.to_vec::<f32>()?;
         let mean = rank.weighted_sum(own)?;
         Tensor::from_slice(&mean, x.shape(), x.device())?.to_dtype(x.dtype())

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::Rank;
 use crate::philox::Stream;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// What is known of the draws of a step after it.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,12 +9,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Rank;
-use crate::context;
+use super::{Rank, rank};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// How the losses of a step become those of the whole batch.
 #[derive(Clone, Debug)]
@@ -159,7 +158,7 @@ fn quotient(losses: &Tensor, divisor: f64) -> Result<Tensor> {
 
 /// Returns this thread's rank in a step whose losses are added up over several parts.
 fn of_step() -> Option<(Rank, StepLosses)> {
-    let rank = context::rank()?;
+    let rank = rank()?;
     let losses = rank.losses()?.clone();
     Some((rank, losses))
 }

@@ -5,7 +5,6 @@
 
 use std::sync::Mutex;
 
-use crate::context;
 use crate::device::cpu::with_room;
 use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
@@ -13,9 +12,10 @@ use crate::ops::named;
 use crate::ops::random::{Distribution, drawn, share};
 use crate::ops::traced::note_random;
 use crate::philox::{Stream, below, philox, unit};
+use crate::process_group;
 use crate::shape::{Shape, checked_elem_count};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// The process's generator: its seed, and the number of blocks of four words drawn so far.
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
@@ -85,7 +85,7 @@ fn next_stream(count: usize) -> Stream {
 /// Returns the stream for the words of `count` elements, and the number of words to skip at its start. A replica in a
 /// joint step gets the words that one device would draw for its part of the batch.
 pub(crate) fn next_words(count: usize) -> (Stream, usize) {
-    context::rank().map_or_else(|| (next_stream(count), 0), |rank| rank.words(count))
+    process_group::rank().map_or_else(|| (next_stream(count), 0), |rank| rank.words(count))
 }
 
 /// Returns the position of the process's generator.

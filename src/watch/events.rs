@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::crc32c::masked;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use crate::util::crc32c::masked;
 
 /// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does: `tensorboard --logdir runs` draws
 /// them while training goes on.

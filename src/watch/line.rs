@@ -1,7 +1,7 @@
 use std::fmt;
 
 use crate::device::Device;
-use crate::units::bytes;
+use crate::util::units::bytes;
 
 /// The progress of training as one line of text: speed, loss, learning rate and the memory of each device.
 ///

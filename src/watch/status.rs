@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::cache_dir::cache_dir;
 use crate::device::{Device, MemoryStats};
+use crate::util::cache_dir::cache_dir;
 
 /// The first field of a file.
 const FORMAT: &str = "anygpu-status-1";

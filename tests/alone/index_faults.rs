@@ -110,9 +110,9 @@ fn tuples_of_a_model(device: &Device) -> Result<()> {
     use proto::{Dim, Graph, Kind, Model, Node, Opset, Shape, TensorKind, TensorProto, ValueInfo};
 
     let floats = |name: &str, dims: &[i64]| {
-        let dim = dims.iter().map(|&size| Dim { value: Some(size), symbol: None }).collect();
-        let tensor = Some(TensorKind { elem_type: 1, shape: Some(Shape { dim }) });
-        ValueInfo { name: name.into(), kind: Some(Kind { tensor }) }
+        let dim = dims.iter().map(|&size| Dim { dim_value: Some(size), dim_param: None }).collect();
+        let tensor_type = Some(TensorKind { elem_type: 1, shape: Some(Shape { dim }) });
+        ValueInfo { name: name.into(), r#type: Some(Kind { tensor_type }) }
     };
     let tuple = TensorProto {
         name: "i".into(),
@@ -132,9 +132,10 @@ fn tuples_of_a_model(device: &Device) -> Result<()> {
         initializer: vec![tuple],
         input: vec![floats("x", &[2, 3])],
         output: vec![floats("y", &[1])],
+        ..Graph::default()
     };
     let opset_import = vec![Opset { domain: String::new(), version: 17 }];
-    let file = Model { graph: Some(graph), opset_import, functions: vec![] }.encode_to_vec();
+    let file = Model { graph: Some(graph), opset_import, ..Model::default() }.encode_to_vec();
     let x = Tensor::ones([2, 3], device)?;
     let y = anygpu::onnx::load_bytes(&file)?.forward(&x).and_then(|y| y.to_vec::<f32>());
     assert!(y.is_err(), "{y:?} on {device}");

@@ -13,7 +13,7 @@ use super::table::{DOUBLE, FLOAT, INT64, info, longs, model};
 fn operators_keep_their_definitions_at_the_edges() {
     let typed = |name: &str, code: i32, dims: &[i64]| {
         let mut info = value(name, dims);
-        info.kind.as_mut().unwrap().tensor.as_mut().unwrap().elem_type = code;
+        info.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = code;
         info
     };
     let run = |nodes: Vec<Node>, weights: Vec<TensorProto>, input: ValueInfo, x: &Tensor| {
@@ -50,7 +50,7 @@ fn a_loop_without_a_trip_gives_empty_stacks() {
     let copy = |from: &str, to: &str| node("Identity", &[from], &[to], vec![]);
     let typed = |name: &str, code: i32, dims: &[i64]| {
         let mut info = value(name, dims);
-        info.kind.as_mut().unwrap().tensor.as_mut().unwrap().elem_type = code;
+        info.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = code;
         info
     };
     for (code, dims, shape) in

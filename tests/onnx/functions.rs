@@ -13,13 +13,22 @@ fn opset(domain: &str, version: i64) -> Opset {
 }
 
 fn file(functions: Vec<Function>, graph: Graph) -> Vec<u8> {
-    Model { graph: Some(graph), opset_import: vec![opset("", 17), opset("my", 1)], functions }.encode_to_vec()
+    Model { graph: Some(graph), opset_import: vec![opset("", 17), opset("my", 1)], functions, ..Model::default() }
+        .encode_to_vec()
 }
 
 fn function(name: &str, input: &[&str], output: &str, node: Vec<Node>) -> Function {
     let input = input.iter().map(|name| name.to_string()).collect();
     let opset_import = vec![opset("", 17), opset("my", 1)];
-    Function { name: name.into(), input, output: vec![output.into()], node, opset_import, domain: "my".into() }
+    Function {
+        name: name.into(),
+        input,
+        output: vec![output.into()],
+        node,
+        opset_import,
+        domain: "my".into(),
+        ..Function::default()
+    }
 }
 
 fn call(op: &str, input: &[&str], output: &str, attribute: Vec<Attribute>) -> Node {
@@ -96,7 +105,7 @@ fn functions_without_end_are_errors() {
 #[test]
 fn lists_and_scales_are_those_of_the_file() {
     let strings = |name: &str, list: &[&str]| {
-        let strings = list.iter().map(|text| text.as_bytes().to_vec()).collect();
+        let strings = list.iter().map(|text| text.as_bytes().to_vec().into()).collect();
         Attribute { name: name.into(), strings, ..Attribute::default() }
     };
     let attributes = vec![

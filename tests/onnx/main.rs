@@ -127,7 +127,7 @@ impl Vector {
             _ => "(several)".to_owned(),
         };
         let kind = |info: &proto::ValueInfo| {
-            info.kind.as_ref().and_then(|kind| kind.tensor.as_ref()).map_or(0, |t| t.elem_type)
+            info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref()).map_or(0, |t| t.elem_type)
         };
         let inputs = graph.input.iter().map(|info| (info.name.clone(), kind(info))).collect();
         let outputs = graph.output.iter().map(kind).collect();
@@ -356,7 +356,10 @@ fn real_case(model: &onnx::Model, case: &Path, device: &Device) -> Result<f64, S
 #[test]
 fn reads_the_types_of_onnx() {
     let value = |data_type: i32, raw_data: Vec<u8>, count: i64| {
-        TensorProto { dims: vec![count], data_type, raw_data, ..TensorProto::default() }.value().unwrap().data
+        TensorProto { dims: vec![count], data_type, raw_data: raw_data.into(), ..TensorProto::default() }
+            .value()
+            .unwrap()
+            .data
     };
     assert_eq!(value(10, vec![0, 0x3c, 0, 0xc0, 1, 0, 0, 0x7c], 4), [1.0, -2.0, 2f64.powi(-24), f64::INFINITY]);
     assert_eq!(value(16, vec![0x80, 0x3f], 1), [1.0]);

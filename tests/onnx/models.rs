@@ -39,20 +39,20 @@ pub fn ints(name: &str, values: &[i64]) -> TensorProto {
 /// An input or output of floats; a size of 0 is the symbol `batch`.
 pub fn value(name: &str, dims: &[i64]) -> ValueInfo {
     let dim = |&size: &i64| match size {
-        0 => Dim { value: None, symbol: Some("batch".into()) },
-        size => Dim { value: Some(size), symbol: None },
+        0 => Dim { dim_value: None, dim_param: Some("batch".into()) },
+        size => Dim { dim_value: Some(size), dim_param: None },
     };
     let shape = Some(Shape { dim: dims.iter().map(dim).collect() });
-    ValueInfo { name: name.into(), kind: Some(Kind { tensor: Some(TensorKind { elem_type: 1, shape }) }) }
+    ValueInfo { name: name.into(), r#type: Some(Kind { tensor_type: Some(TensorKind { elem_type: 1, shape }) }) }
 }
 
 pub fn graph(node: Vec<Node>, initializer: Vec<TensorProto>, input: Vec<ValueInfo>, output: Vec<ValueInfo>) -> Graph {
-    Graph { node, initializer, input, output }
+    Graph { node, initializer, input, output, ..Graph::default() }
 }
 
 pub fn bytes(graph: Graph) -> Vec<u8> {
     let opset_import = vec![Opset { domain: String::new(), version: 17 }];
-    Model { graph: Some(graph), opset_import, functions: vec![] }.encode_to_vec()
+    Model { graph: Some(graph), opset_import, ..Model::default() }.encode_to_vec()
 }
 
 /// y = relu(x A + a) B, with x `[batch, 2]`.

@@ -1,164 +1,14 @@
-//! The part of ONNX's protobuf messages that models of one node use (onnx/onnx.proto), and conversion of its tensors to
-//! plain values.
+//! Models of ONNX by the library's own messages, and conversion of their tensors to plain values, which is written again here.
 
-use prost::Message;
+#[path = "../../src/onnx/proto.rs"]
+mod messages;
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Model {
-    #[prost(message, optional, tag = "7")]
-    pub graph: Option<Graph>,
-    #[prost(message, repeated, tag = "8")]
-    pub opset_import: Vec<Opset>,
-    #[prost(message, repeated, tag = "25")]
-    pub functions: Vec<Function>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Function {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(string, repeated, tag = "4")]
-    pub input: Vec<String>,
-    #[prost(string, repeated, tag = "5")]
-    pub output: Vec<String>,
-    #[prost(message, repeated, tag = "7")]
-    pub node: Vec<Node>,
-    #[prost(message, repeated, tag = "9")]
-    pub opset_import: Vec<Opset>,
-    #[prost(string, tag = "10")]
-    pub domain: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Opset {
-    #[prost(string, tag = "1")]
-    pub domain: String,
-    #[prost(int64, tag = "2")]
-    pub version: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Graph {
-    #[prost(message, repeated, tag = "1")]
-    pub node: Vec<Node>,
-    #[prost(message, repeated, tag = "5")]
-    pub initializer: Vec<TensorProto>,
-    #[prost(message, repeated, tag = "11")]
-    pub input: Vec<ValueInfo>,
-    #[prost(message, repeated, tag = "12")]
-    pub output: Vec<ValueInfo>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ValueInfo {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(message, optional, tag = "2")]
-    pub kind: Option<Kind>,
-}
-
-/// `TypeProto`: what is not a tensor (a sequence, an optional) has no `tensor`.
-#[derive(Clone, PartialEq, Message)]
-pub struct Kind {
-    #[prost(message, optional, tag = "1")]
-    pub tensor: Option<TensorKind>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct TensorKind {
-    #[prost(int32, tag = "1")]
-    pub elem_type: i32,
-    #[prost(message, optional, tag = "2")]
-    pub shape: Option<Shape>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Shape {
-    #[prost(message, repeated, tag = "1")]
-    pub dim: Vec<Dim>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Dim {
-    #[prost(int64, optional, tag = "1")]
-    pub value: Option<i64>,
-    #[prost(string, optional, tag = "2")]
-    pub symbol: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Entry {
-    #[prost(string, tag = "1")]
-    pub key: String,
-    #[prost(string, tag = "2")]
-    pub value: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Node {
-    #[prost(string, repeated, tag = "1")]
-    pub input: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    pub output: Vec<String>,
-    #[prost(string, tag = "3")]
-    pub name: String,
-    #[prost(string, tag = "4")]
-    pub op_type: String,
-    #[prost(message, repeated, tag = "5")]
-    pub attribute: Vec<Attribute>,
-    #[prost(string, tag = "7")]
-    pub domain: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Attribute {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(float, tag = "2")]
-    pub f: f32,
-    #[prost(int64, tag = "3")]
-    pub i: i64,
-    #[prost(bytes = "vec", tag = "4")]
-    pub s: Vec<u8>,
-    #[prost(message, optional, tag = "5")]
-    pub t: Option<TensorProto>,
-    #[prost(message, optional, tag = "6")]
-    pub g: Option<Graph>,
-    #[prost(float, repeated, tag = "7")]
-    pub floats: Vec<f32>,
-    #[prost(int64, repeated, tag = "8")]
-    pub ints: Vec<i64>,
-    #[prost(bytes = "vec", repeated, tag = "9")]
-    pub strings: Vec<Vec<u8>>,
-    #[prost(string, tag = "21")]
-    pub ref_attr_name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
-    pub dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    pub data_type: i32,
-    #[prost(float, repeated, tag = "4")]
-    pub float_data: Vec<f32>,
-    #[prost(int32, repeated, tag = "5")]
-    pub int32_data: Vec<i32>,
-    #[prost(int64, repeated, tag = "7")]
-    pub int64_data: Vec<i64>,
-    #[prost(string, tag = "8")]
-    pub name: String,
-    #[prost(bytes = "vec", tag = "9")]
-    pub raw_data: Vec<u8>,
-    #[prost(double, repeated, tag = "10")]
-    pub double_data: Vec<f64>,
-    #[prost(uint64, repeated, tag = "11")]
-    pub uint64_data: Vec<u64>,
-    #[prost(message, repeated, tag = "13")]
-    pub external_data: Vec<Entry>,
-    #[prost(int32, tag = "14")]
-    pub data_location: i32,
-}
+#[allow(unused_imports, reason = "each test that compiles this file uses its own part of it")]
+pub use messages::{
+    AttributeProto as Attribute, DimensionProto as Dim, EntryProto as Entry, FunctionProto as Function,
+    GraphProto as Graph, ModelProto as Model, NodeProto as Node, OpsetProto as Opset, ShapeProto as Shape, TensorProto,
+    TensorTypeProto as TensorKind, TypeProto as Kind, ValueInfoProto as ValueInfo,
+};
 
 /// `TensorProto.DataType`, as far as we read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +98,7 @@ impl TensorProto {
             Type::Uint4 | Type::Int4 | Type::Float4 | Type::Uint2 | Type::Int2 => {
                 let bytes: Vec<u8> = match self.raw_data.is_empty() {
                     true => self.int32_data.iter().map(|&v| v as u8).collect(),
-                    false => self.raw_data.clone(),
+                    false => self.raw_data.to_vec(),
                 };
                 let two = matches!(kind, Type::Uint2 | Type::Int2);
                 let parts = |&byte: &u8| match two {

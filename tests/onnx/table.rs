@@ -124,13 +124,16 @@ impl Array {
 }
 
 pub fn info(name: &str, code: i32) -> ValueInfo {
-    ValueInfo { name: name.into(), kind: Some(Kind { tensor: Some(TensorKind { elem_type: code, shape: None }) }) }
+    ValueInfo {
+        name: name.into(),
+        r#type: Some(Kind { tensor_type: Some(TensorKind { elem_type: code, shape: None }) }),
+    }
 }
 
 pub fn model(graph: Graph, version: i64) -> onnx::Model {
     let set = |domain: &str, version| Opset { domain: domain.into(), version };
     let opset_import = vec![set("", version), set("com.microsoft", 1)];
-    let bytes = Model { graph: Some(graph), opset_import, functions: vec![] }.encode_to_vec();
+    let bytes = Model { graph: Some(graph), opset_import, ..Model::default() }.encode_to_vec();
     onnx::load_bytes(&bytes).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -151,7 +154,7 @@ pub fn floats(name: &str, floats: &[f32]) -> Attribute {
 }
 
 pub fn text(name: &str, s: &str) -> Attribute {
-    Attribute { name: name.into(), s: s.into(), ..Attribute::default() }
+    Attribute { name: name.into(), s: s.to_owned().into(), ..Attribute::default() }
 }
 
 /// The outputs of an operator on all devices, with inputs on `cpu` and then on the device. Inputs beyond `given` are constants. A name

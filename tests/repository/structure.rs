@@ -1,4 +1,4 @@
-//! The structure that ARCHITECTURE.md states: the direction of imports, and the one folder that uses wgpu.
+//! The structure of the library: the direction of imports, and the one folder that uses wgpu.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,24 @@ use crate::source::{code, enclosed, files, identifier, read, root};
 /// Imports against the direction: from, to, and the reason. Each must be needed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
-/// The rooms in ARCHITECTURE.md's order: each with the number of its group. A group imports from itself and from those
-/// before it.
-fn stated() -> BTreeMap<String, usize> {
-    let text = read("ARCHITECTURE.md");
-    let (_, rest) = text.split_once("Imports run one way:").expect("ARCHITECTURE.md says how imports run");
-    let (groups, _) = rest.split_once(".\n").expect("the sentence ends");
+/// The rooms: the files and folders directly under src, in groups. A group imports from itself and from those before it.
+const ROOMS: &[&[&str]] = &[
+    &["error", "dtype", "shape", "philox", "context", "util"],
+    &["device"],
+    &["tensor", "ops", "autograd", "process_group"],
+    &["kernel", "nn", "interop"],
+    &["data", "npy", "metrics", "watch", "optim", "check", "tune", "profiler", "testing", "onnx"],
+    &["parallel"],
+    &["checkpoint"],
+    &["prelude"],
+];
+
+/// Returns each room with the number of its group.
+fn order() -> BTreeMap<&'static str, usize> {
     let mut rooms = BTreeMap::new();
-    for (number, group) in groups.split('←').enumerate() {
-        for room in group.trim().trim_matches('`').split_whitespace() {
-            assert!(rooms.insert(room.to_owned(), number).is_none(), "ARCHITECTURE.md names {room} twice");
+    for (number, group) in ROOMS.iter().enumerate() {
+        for room in *group {
+            assert!(rooms.insert(*room, number).is_none(), "ROOMS has {room} twice");
         }
     }
     rooms
@@ -92,17 +100,17 @@ fn outer_names(list: &str) -> Vec<String> {
 
 #[test]
 fn imports_run_one_way() {
-    let (order, code) = (stated(), code("src"));
+    let (order, code) = (order(), code("src"));
     let reexports = reexports(&code);
     let rooms: BTreeSet<&str> = code.iter().map(|(path, _)| room(path)).filter(|room| *room != "lib").collect();
     let mut wrong: Vec<String> = Vec::new();
     for room in &rooms {
         if !order.contains_key(*room) {
-            wrong.push(format!("src has {room}, of which ARCHITECTURE.md's order of imports does not speak"));
+            wrong.push(format!("src has {room}, which ROOMS (tests/structure.rs) does not have"));
         }
     }
-    for room in order.keys().filter(|room| !rooms.contains(room.as_str()) && *room != "cli") {
-        wrong.push(format!("ARCHITECTURE.md's order of imports names {room}, which src does not have"));
+    for room in order.keys().filter(|room| !rooms.contains(*room)) {
+        wrong.push(format!("ROOMS has {room}, which src does not have"));
     }
     let (mut used, mut count) = (BTreeSet::new(), 0);
     for (path, text) in code.iter().filter(|(path, _)| path != "src/lib.rs") {
@@ -191,7 +199,7 @@ fn what_changes_files_is_in_the_docs() {
         "truncate(true",
     ];
     // Of a vector, and what the Rust of other files is.
-    let other = ["src/device/cpu/copy.rs", "src/checkpoint/power_loss.rs", "src/atomic/faults.rs"];
+    let other = ["src/device/cpu/copy.rs", "src/checkpoint/power_loss.rs", "src/util/atomic/faults.rs"];
     let mut found = BTreeSet::new();
     for (path, text) in [code("src"), code("cli/src")].concat() {
         if !other.contains(&path.as_str()) && calls.iter().any(|call| text.contains(call)) {
@@ -203,7 +211,7 @@ fn what_changes_files_is_in_the_docs() {
         .filter_map(|line| line.strip_prefix("| `"))
         .map(|row| row.split('`').next().unwrap_or_default().to_owned())
         .collect();
-    // These write by `src/atomic.rs`, and have rows since the files are ours, not the user's.
+    // These write by `src/util/atomic.rs`, and have rows since the files are ours, not the user's.
     let by_atomic = ["src/data/download.rs", "src/device/gpu/tuned.rs"].map(str::to_owned);
     assert_eq!(found.iter().chain(&by_atomic).cloned().collect::<BTreeSet<_>>(), rows);
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anygpu::watch::Animator;
+use anygpu_plot::Animator;
 
 use super::Measurement;
 use crate::failure::Failure;

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 use anygpu::nn::Module;
 use anygpu::parallel::{DeviceReport, ParallelReport};
-use anygpu::watch::Animator;
 use anygpu::{Tensor, checkpoint, onnx};
+use anygpu_plot::Animator;
 use serde::Serialize;
 
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::Contents;
 use super::pickle::Machine;
 use crate::checkpoint::Fault;
-use crate::stored_zip::StoredZip;
+use crate::util::stored_zip::StoredZip;
 
 /// Checks every entry, and runs the pickle.
 pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {

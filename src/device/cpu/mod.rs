@@ -27,7 +27,7 @@ use crate::device::pool::{Ledger, class_of};
 use crate::device::profile::Profiling;
 use crate::device::{HeldMemory, MemoryStats};
 use crate::error::Result;
-use crate::sync;
+use crate::util::sync;
 
 /// The most bytes that the pool keeps free.
 const KEEP_BYTES: u64 = 1 << 30;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::with_room;
 use crate::error::Error;
-use crate::regular_file;
+use crate::util::regular_file;
 
 /// Returns the bytes of a regular file, no more than were there when it was opened.
 ///

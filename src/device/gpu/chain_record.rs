@@ -9,7 +9,7 @@ use super::pipeline::{Generated, Key};
 use super::queue::Dispatch;
 use super::{Buffer, Gpu, Kernel, Pipeline};
 use crate::error::Result;
-use crate::sync;
+use crate::util::sync;
 
 /// The words of a buffer for which a chain goes on.
 const SMALL: usize = 8192;

@@ -9,7 +9,7 @@ use super::transfer::Read;
 use super::{Buffer, Gpu};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// The end of the message of a fault. It tells an error of earlier work from one of the call that returns it.
 pub(crate) const EARLIER_WORK: &str = "in work since it was last waited for)";

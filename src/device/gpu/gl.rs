@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use super::Gpu;
-use crate::sync;
+use crate::util::sync;
 
 /// The lock of a device on OpenGL; nothing for the other APIs, which threads can call at the same time.
 #[derive(Debug, Default)]

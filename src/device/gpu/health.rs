@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 #[derive(Debug, Default)]
 pub(super) struct Health {

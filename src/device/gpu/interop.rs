@@ -10,7 +10,7 @@ use super::pool::WeakBuffer;
 use super::{Buffer, Gpu, Handle, adapter, health};
 use crate::device::{Backend, BackendHandle, Device, Inner, registry};
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// Direction of a copy between a buffer and a texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

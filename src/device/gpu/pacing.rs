@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Gpu;
 use super::queue::LAST_BATCH;
 use crate::error::Result;
-use crate::sync;
+use crate::util::sync;
 
 /// A wait that is shorter found the batch done already, so that its time is at most the one since its submit.
 const DONE: Duration = Duration::from_micros(50);

@@ -11,7 +11,7 @@ use super::health::describe;
 use super::shader::ShaderText;
 use super::{Gpu, Kernel};
 use crate::error::Result;
-use crate::sync;
+use crate::util::sync;
 
 /// Where a kernel reads its params.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

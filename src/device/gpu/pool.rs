@@ -10,7 +10,7 @@ use crate::device::memory_report::{Accounts, Entry};
 use crate::device::pool::{Ledger, class_of};
 use crate::device::{MemoryStats, cpu};
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// The pool keeps at least this many bytes, and at least as many as tensors used at their peak.
 const KEEP_BYTES: u64 = 1 << 30;

@@ -13,7 +13,7 @@ impl Gpu {
     /// return.
     #[cfg(target_os = "linux")]
     pub(super) fn within_driver(&self) -> Option<RwLockReadGuard<'static, ()>> {
-        self.caps.software.then(|| crate::sync::read(&linux::DRIVERS))
+        self.caps.software.then(|| crate::util::sync::read(&linux::DRIVERS))
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -35,7 +35,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use crate::device::gpu::Gpu;
-    use crate::sync;
+    use crate::util::sync;
 
     /// How long the end of the process waits, for all devices together. An endless kernel would delay it for ever.
     const LONGEST: Duration = Duration::from_secs(10);

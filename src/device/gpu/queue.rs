@@ -16,7 +16,7 @@ use super::timestamps::{PassQueries, Timing};
 use super::{Buffer, Gpu, ParamsAt, Pipeline};
 use crate::device::MemoryStats;
 use crate::error::Result;
-use crate::sync;
+use crate::util::sync;
 
 /// Kernels of the first batch after the host has waited: few, because the device is idle and needs work soon. Each
 /// further batch has twice as many, up to `LAST_BATCH`.

@@ -12,7 +12,7 @@ use super::transfer::{Mapped, Read};
 use super::{Buffer, Gpu};
 use crate::device::cpu::{Grant, with_room};
 use crate::error::Result;
-use crate::sync::{self, panic_message};
+use crate::util::sync::{self, panic_message};
 
 type Job = Box<dyn FnOnce() + Send>;
 

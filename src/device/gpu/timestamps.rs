@@ -8,7 +8,7 @@ use super::queue::Dispatch;
 use super::{Buffer, Gpu};
 use crate::device::profile::{Event, Profiling, Record};
 use crate::error::Result;
-use crate::sync;
+use crate::util::sync;
 
 /// The kernels of a query set, which may have 4096 queries.
 const KERNELS: usize = 2048;

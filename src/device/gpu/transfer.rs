@@ -16,7 +16,7 @@ use super::{Buffer, Gpu};
 use crate::device::cpu::{Grant, copy, with_room};
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// Words of a chunk (1 MiB): small enough for the cache, and small enough that both directions of a copy overlap.
 pub(crate) const CHUNK: usize = 1 << 18;

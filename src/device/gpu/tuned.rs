@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::{Family, Gpu, Variant};
-use crate::atomic::write_atomically;
-use crate::cache_dir::cache_dir;
 use crate::error::{Error, Result};
-use crate::{regular_file, sync};
+use crate::util::atomic::write_atomically;
+use crate::util::cache_dir::cache_dir;
+use crate::util::{regular_file, sync};
 
 /// No file of this crate is longer.
 const MOST_BYTES: u64 = 1 << 16;

@@ -9,7 +9,7 @@ use std::sync::{LazyLock, Mutex};
 
 use super::{Caps, Gpu, Kernel, KernelBuilder, Params, Shader};
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// One way to compute the result of a family. All variants of a family take the same params and buffers.
 #[derive(Debug)]

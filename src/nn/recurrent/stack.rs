@@ -2,10 +2,10 @@
 
 use super::direction::{Outcome, Weights, direction};
 use super::steps::{Kind, State};
-use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{Child, Mode, init};
+use crate::process_group;
 use crate::tensor::Tensor;
 
 /// The parameters of a layer in one direction.
@@ -199,7 +199,7 @@ impl Stack {
     /// Returns an error if this is a part of a batch that a call on several devices has split along the dimension of time: as many
     /// steps as the part has samples, and a number of sequences that is no multiple of it.
     fn not_split_along_time(&self, x: &Tensor) -> Result<()> {
-        let samples = context::rank().map(|rank| rank.samples());
+        let samples = process_group::rank().map(|rank| rank.samples());
         match (samples, x.shape()) {
             (Some(n), &[t, sequences, _]) if !self.batch_first && t == n && sequences % n != 0 => {
                 let detail = format!(

@@ -15,13 +15,13 @@ use std::path::Path;
 use prost::Message;
 
 use super::{ElementType, detail, fault};
-use crate::atomic::write_atomically;
 use crate::autograd::no_grad;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::Module;
 use crate::ops::traced::{Key, trace};
 use crate::tensor::Tensor;
+use crate::util::atomic::write_atomically;
 use batch::{Extent, SIZES};
 use graph::Graph;
 use write::Port;

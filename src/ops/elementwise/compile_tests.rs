@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::device::Device;
 use crate::device::injected_faults::{COMPILATIONS, COMPILES, hold_compilations};
 use crate::error::Result;
-use crate::sync;
 use crate::tensor::Tensor;
+use crate::util::sync;
 
 const LONGEST: Duration = Duration::from_secs(120);
 

@@ -1,7 +1,6 @@
 //! Distances between all pairs of vectors of two sets.
 
-use crate::autograd::{GradOptions, grad};
-use crate::context;
+use crate::autograd::{GradOptions, RECORDING, grad};
 use crate::error::{Error, Result};
 use crate::ops::custom_grad::attached;
 use crate::ops::long::refuse;
@@ -85,7 +84,7 @@ fn by_blocks(x: &Tensor, y: &Tensor, p: f32, rows: usize) -> Result<Tensor> {
         let dx = in_blocks(x, rows, |start, x| {
             let (x, y) = (x.detach().requires_grad(), y.detach().requires_grad());
             let block = {
-                let _recording = context::set(|context| &mut context.recording, true);
+                let _recording = RECORDING.set(true);
                 distances(&x, &y, p)?
             };
             let of_block = ctx.grad().narrow(-2, start, x.shape()[x.rank() - 2])?;

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::context;
 use crate::device::cpu::host_error;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -19,7 +18,7 @@ use crate::ops::long::unsupported;
 use crate::ops::parts::{Part, broadcast, steps};
 use crate::ops::reduction::reduce::{Reduction, joined_ranges};
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::traced::Traced;
+use crate::ops::traced::{Traced, is_traced};
 use crate::ops::{
     Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, one_float_type,
     only_on_the_host,
@@ -292,7 +291,7 @@ impl Tensor {
     pub(crate) fn matmul_and_bias(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let plain = [self, other, bias].iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu());
         // A trace has the two ops, which do not depend on the device.
-        if plain && bias.shape() == [other.shape()[1]] && lowered(DType::F32) == DType::F32 && !context::traced() {
+        if plain && bias.shape() == [other.shape()[1]] && lowered(DType::F32) == DType::F32 && !is_traced() {
             return apply(MatMul { result: None, mixes: false, bias: true }, &[self, other, bias]);
         }
         self.matmul_f32(other)?.add(&bias.to_dtype(DType::F32)?)?.to_dtype(lowered(self.dtype()))

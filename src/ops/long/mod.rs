@@ -12,7 +12,7 @@ pub(in crate::ops) mod reduce;
 pub(in crate::ops) mod single;
 
 use crate::autograd;
-use crate::context;
+use crate::context::slot;
 use crate::device::Device;
 use crate::device::gpu::Kernel;
 use crate::dtype::{DType, long_words};
@@ -21,6 +21,11 @@ use crate::ops::traced::note_use;
 use crate::ops::{Op, apply};
 use crate::shape::Layout;
 use crate::tensor::{Tensor, from_words};
+
+slot! {
+    /// Whether readers of files keep numbers of 64 bits, as they do but within [`narrow_64_bits`].
+    pub(crate) KEEP_LONGS: bool = true
+}
 
 /// A number of 64 bits.
 pub(in crate::ops) trait Long: Copy + PartialOrd + Send + Sync + 'static {
@@ -143,7 +148,7 @@ pub(in crate::ops) fn untracked(op: &'static str, inputs: &[&Tensor]) -> Result<
 /// # Errors
 /// Those of `f`.
 pub fn narrow_64_bits<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let _narrow = context::set(|context| &mut context.keep_longs, false);
+    let _narrow = KEEP_LONGS.set(false);
     f()
 }
 

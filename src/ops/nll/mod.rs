@@ -4,7 +4,6 @@ mod cross_entropy;
 
 use std::sync::Arc;
 
-use crate::context;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, label_of, no_class, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -15,7 +14,7 @@ use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
     named, of_sums, same_device,
 };
-use crate::process_group::mean;
+use crate::process_group::{self, mean};
 use crate::tensor::Tensor;
 use anygpu_host::tasks::try_share;
 
@@ -72,7 +71,7 @@ impl Nll {
     /// labels of a part of the batch.
     fn wrong(&self, n: usize, label: i64) -> Error {
         let within = if self.inner == 1 { String::new() } else { format!(", position {}", n % self.inner) };
-        let joint = context::read(|context| context.rank.is_some());
+        let joint = process_group::rank().is_some();
         let part = if joint { " in a device's part of the batch" } else { "" };
         let place = format!(" of row {}{within}{part}", n / self.inner.max(1));
         Error::argument("nll", no_class(label, &place, self.classes))

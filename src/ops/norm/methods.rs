@@ -1,6 +1,5 @@
 //! The public normalisations: each checks its arguments and calls the one op on `[A, C, B]`.
 
-use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::long::refuse;
@@ -8,7 +7,7 @@ use crate::ops::norm::rows::NormaliseRows;
 use crate::ops::norm::running::{self, Shares};
 use crate::ops::norm::{Moment, Moments, NormShape, Normalise, Then};
 use crate::ops::{apply, expect_float, named, same_device};
-use crate::process_group::Rank;
+use crate::process_group::{self, Rank};
 use crate::tensor::Tensor;
 
 /// The statistics, if they are not computed from x.
@@ -288,7 +287,7 @@ impl BatchNorm<'_> {
             return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
         };
         let span: usize = shape[2..].iter().product();
-        let rank = context::rank().filter(|rank| rank.is_joint() && (training || running.is_none()));
+        let rank = process_group::rank().filter(|rank| rank.is_joint() && (training || running.is_none()));
         let count = rank.as_ref().map_or(samples * span, |rank| rank.over_all(samples * span));
         if training && count < 2 {
             let detail = format!("{shape:?} has {count} elements for each channel: training needs at least 2");

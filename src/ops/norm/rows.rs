@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anygpu_host::norm;
 
 use super::{Moments, NormShape, Normalise, Then};
-use crate::context;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::Result;
+use crate::ops::traced::is_traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, only_on_the_host};
 use crate::tensor::Tensor;
 
@@ -21,7 +21,7 @@ impl NormaliseRows {
     /// what is written down does not depend on the device.
     pub fn of(norm: NormShape, x: &Tensor) -> Option<NormaliseRows> {
         let over_rows = norm.sizes[0] == 1 && !norm.fixed && norm.then == Then::Nothing;
-        let traced = context::traced();
+        let traced = is_traced();
         (over_rows && x.device().is_cpu() && !traced).then_some(NormaliseRows(norm))
     }
 }

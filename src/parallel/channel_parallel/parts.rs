@@ -11,8 +11,8 @@ use crate::nn::{Module, parameters_onto, replacing};
 use crate::ops::custom_grad::attached;
 use crate::parallel::collectives::split_sizes;
 use crate::parallel::worker::{not_started, on_device};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// Returns how many of `count` channels each device gets.
 pub(super) fn sizes(layer: &'static str, count: usize, devices: &[Device], weights: &[f64]) -> Result<Vec<usize>> {

@@ -13,8 +13,8 @@ use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::combine::{Combine, combine_words};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// Chunks that may wait for the upload to one device.
 const WAITING: usize = 8;
@@ -95,7 +95,7 @@ impl Exchange {
     pub fn finish(self) -> Result<()> {
         let failed = Mutex::new(None);
         let done = scope(|scope| {
-            let mut uploads = Uploads { scope, failed: &failed, threads: Vec::new(), context: Context::current() };
+            let mut uploads = Uploads { scope, failed: &failed, threads: Vec::new() };
             self.combine_all(&mut uploads)
         });
         done.and_then(|()| lock(&failed).take().map_or(Ok(()), Err))?;
@@ -230,7 +230,6 @@ struct Uploads<'scope, 'env> {
     /// The first error.
     failed: &'env Mutex<Option<Error>>,
     threads: Vec<(Device, SyncSender<(Place, Words)>)>,
-    context: Context,
 }
 
 impl Uploads<'_, '_> {
@@ -253,7 +252,7 @@ impl Uploads<'_, '_> {
 
     fn start(&mut self, device: &Device) -> SyncSender<(Place, Words)> {
         let (sender, inbox) = sync_channel::<(Place, Words)>(WAITING);
-        let (failed, context) = (self.failed, self.context.clone());
+        let (failed, context) = (self.failed, Context::current());
         self.scope.spawn(move || {
             let written = context.run(|| inbox.into_iter().try_for_each(|(place, words)| place.write(&words)));
             if let Err(error) = written {

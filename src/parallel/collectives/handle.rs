@@ -7,7 +7,7 @@ use std::thread::Builder;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::sync::{lock, panic_message};
+use crate::util::sync::{lock, panic_message};
 
 /// The result of a collective that was started, such as by [`all_reduce_async`](super::all_reduce_async).
 ///

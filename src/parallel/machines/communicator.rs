@@ -10,7 +10,7 @@ use ::mpi::{Count, Threading, collective::SystemOperation, datatype::PartitionMu
 
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// The number of words in an [agreement](Communicator::agree).
 pub(super) const WORDS: usize = 10;

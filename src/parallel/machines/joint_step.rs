@@ -24,8 +24,8 @@ use crate::parallel::members::{Member, STEPS_BETWEEN_CHECKS, State};
 use crate::parallel::replica::{Replica, buffers};
 use crate::parallel::shares::Shares;
 use crate::process_group::{Joint, Outside};
-use crate::sync::lock;
 use crate::tensor::{RandomState, Tensor, from_words, random_state, set_random_state};
+use crate::util::sync::lock;
 
 /// The number of steps after which the parts of batches follow the measured speeds.
 const STEPS_BETWEEN_CUTS: u64 = 16;

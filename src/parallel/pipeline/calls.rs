@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::exchange::Exchange;
 use super::stage::{Call, StageCall, Training};
 use super::{Pipeline, PipelineSchedule};
-use crate::autograd::no_grad;
-use crate::context;
+use crate::autograd::{is_recording, no_grad};
 use crate::error::{Error, Result};
 use crate::ops::duplicate;
 use crate::parallel::collectives::split_sizes;
@@ -181,7 +180,7 @@ impl Pipeline {
     /// ```
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let tracked = x.is_tracked() || self.parameters().iter().any(Tensor::is_tracked);
-        if tracked && context::read(|context| context.recording) {
+        if tracked && is_recording() {
             let detail = "the gradients of a pipeline are those of train_batch: train with train_batch(&x, &y, loss_fn), or \
                           compute outputs within no_grad(|| …), as predict does";
             return Err(Error::argument("forward", detail));

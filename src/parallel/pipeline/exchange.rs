@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// The number of outputs that a stage may be ahead of the next one where no schedule bounds it.
 const MOST_AHEAD: usize = 2;

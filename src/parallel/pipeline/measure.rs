@@ -12,7 +12,7 @@ use crate::parallel::replica::Replica;
 use crate::philox::Stream;
 use crate::process_group::ProcessGroup;
 use crate::tensor::Tensor;
-use crate::units;
+use crate::util::units;
 
 /// The number of measured runs of a layer. The fastest counts; before them is one in which kernels are compiled.
 const RUNS: usize = 3;

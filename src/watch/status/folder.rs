@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::{FORMAT, ProcessStatus, parse};
-use crate::regular_file::{check_own_folder, is_own, is_same};
+use crate::util::regular_file::{check_own_folder, is_own, is_same};
 
 /// The age from which a file is that of a process that has ended.
 const OLD: Duration = Duration::from_secs(5);

@@ -166,13 +166,15 @@ pub fn weight(tensor: &mut TensorProto, kind: u8, place: usize, number: i64) {
             pick(&mut tensor.int32_data, place).into_iter().for_each(|value| *value = number as i32);
             pick(&mut tensor.float_data, place).into_iter().for_each(|value| *value = number as f32);
             let width = if tensor.data_type == 7 { 8 } else { 4 };
-            let at = place % (tensor.raw_data.len() / width).max(1) * width;
-            if let Some(bytes) = tensor.raw_data.get_mut(at..at + width) {
+            let mut raw = tensor.raw_data.to_vec();
+            let at = place % (raw.len() / width).max(1) * width;
+            if let Some(bytes) = raw.get_mut(at..at + width) {
                 match tensor.data_type {
                     1 => bytes.copy_from_slice(&(number as f32).to_le_bytes()),
                     _ => bytes.copy_from_slice(&number.to_le_bytes()[..width]),
                 }
             }
+            tensor.raw_data = raw.into();
         }
     }
 }

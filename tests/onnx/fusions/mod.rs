@@ -101,7 +101,7 @@ impl Case {
         }
         let typed = |name: &str, dims: &[i64]| {
             let mut info = value(name, dims);
-            info.kind.as_mut().unwrap().tensor.as_mut().unwrap().elem_type = if half { 10 } else { 1 };
+            info.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = if half { 10 } else { 1 };
             info
         };
         let inputs = self.inputs.iter().map(|(name, dims)| {
@@ -112,7 +112,7 @@ impl Case {
         let outputs = nodes.iter().filter(|node| apart || node.output[0].starts_with('y'));
         let outputs = outputs.map(|node| typed(&node.output[0], &[0])).collect();
         let opset_import = vec![Opset { domain: String::new(), version: self.opset }];
-        Model { graph: Some(graph(nodes, weights, inputs, outputs)), opset_import, functions: vec![] }.encode_to_vec()
+        Model { graph: Some(graph(nodes, weights, inputs, outputs)), opset_import, ..Model::default() }.encode_to_vec()
     }
 
     /// The model's operators, as its description lists them.

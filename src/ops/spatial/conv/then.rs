@@ -4,10 +4,11 @@
 
 use super::Conv;
 use super::forward::Forward;
-use crate::context;
+use crate::autograd::is_recording;
 use crate::error::Result;
 use crate::ops::apply;
 use crate::ops::elementwise::unary::{self, Function};
+use crate::ops::traced::is_traced;
 use crate::tensor::Tensor;
 use anygpu_host::vectorised;
 
@@ -62,7 +63,7 @@ impl Then {
 
 /// Returns whether a convolution of these tensors and what follows it may be one op, which has no gradient and no translation.
 fn may_be_one<'a>(mut inputs: impl Iterator<Item = &'a Tensor>) -> bool {
-    let (recording, traced) = (context::read(|context| context.recording), context::traced());
+    let (recording, traced) = (is_recording(), is_traced());
     !traced && inputs.all(|x| x.device().is_cpu() && !(recording && x.is_tracked()))
 }
 

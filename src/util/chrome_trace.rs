@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::atomic::write_atomically;
 use crate::error::{Error, Result};
-use crate::json::quoted;
+use crate::util::atomic::write_atomically;
+use crate::util::json::quoted;
 
 /// Something that took time, in a row of a trace.
 pub(crate) struct TraceEvent<'a> {

@@ -23,7 +23,7 @@ const fn table() -> [u32; 256] {
 
 /// The checksum as TFRecord stores it: rotated and shifted, because a CRC of data that contains CRCs is weak
 /// (tensorflow/core/lib/hash/crc32c.h).
-pub(super) fn masked(bytes: &[u8]) -> u32 {
+pub(crate) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 

@@ -13,8 +13,6 @@ use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::animator::{Animator, Panel};
-use crate::device::cpu::with_room;
-use crate::shape::checked_elem_count;
 
 /// The font's name in SVG files, with others for viewers that do not have it. PNG files are drawn with the built-in one.
 const FONT: &str = "DejaVu Sans, Verdana, sans-serif";
@@ -53,8 +51,9 @@ pub(super) fn svg(animator: &Animator, size: (u32, u32)) -> Result<Vec<u8>, Box<
 pub(super) fn png(animator: &Animator, (width, height): (u32, u32)) -> Result<Vec<u8>, Box<dyn Error>> {
     let fine = u64::from(width) * u64::from(height) <= MOST_FINE_PIXELS;
     let scale = if fine { FINER } else { 1 };
-    let mut pixels = canvas(width * scale, height * scale)?;
-    let backend = BitMapBackend::with_buffer(&mut pixels, (width * scale, height * scale));
+    let (wide, high) = (width.saturating_mul(scale), height.saturating_mul(scale));
+    let mut pixels = canvas(wide, high)?;
+    let backend = BitMapBackend::with_buffer(&mut pixels, (wide, high));
     draw(animator, &backend.into_drawing_area(), scale)?;
     if fine {
         pixels = reduced(&pixels, width, height)?;
@@ -64,10 +63,20 @@ pub(super) fn png(animator: &Animator, (width, height): (u32, u32)) -> Result<Ve
     Ok(file)
 }
 
+/// The most pixels of a PNG: those of three bytes each take 768 MiB.
+const MOST_PIXELS: u64 = 1 << 28;
+
 /// Black pixels of three bytes.
 fn canvas(width: u32, height: u32) -> Result<Vec<u8>, Box<dyn Error>> {
-    let count = checked_elem_count("Animator", &[width as usize, height as usize, 3])?;
-    let mut pixels = with_room(count)?;
+    if u64::from(width) * u64::from(height) > MOST_PIXELS {
+        return Err(format!(
+            "{width} × {height} pixels are more than the {MOST_PIXELS} of a PNG: choose a smaller size()"
+        )
+        .into());
+    }
+    let count = width as usize * height as usize * 3;
+    let mut pixels = Vec::new();
+    pixels.try_reserve_exact(count)?;
     pixels.resize(count, 0u8);
     Ok(pixels)
 }

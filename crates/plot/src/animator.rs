@@ -1,8 +1,9 @@
 use std::path::Path;
 
+use anygpu::checkpoint::write_atomically;
+use anygpu::{Error, Result};
+
 use super::draw;
-use crate::atomic::write_atomically;
-use crate::error::{Error, Result};
 
 /// A picture of curves that is updated while a net trains, as the `Animator` of "Dive into deep learning".
 ///
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 /// built in.
 ///
 /// ```
-/// use anygpu::watch::Animator;
+/// use anygpu_plot::Animator;
 ///
 /// # let folder = tempfile::tempdir().expect("a folder");
 /// # let folder = folder.path();
@@ -62,7 +63,7 @@ impl Animator {
         self
     }
 
-    /// Sets the width and height of the picture in pixels. The default is 1120 and 480.
+    /// Sets the width and height of the picture in pixels. The default is 1120 and 480. A PNG has at most 2²⁸ pixels.
     pub fn size(mut self, width: u32, height: u32) -> Animator {
         self.size = (width, height);
         self
@@ -93,7 +94,7 @@ impl Animator {
     pub fn add<V: Into<Option<f64>> + Copy>(&mut self, x: f64, values: &[V]) -> Result<()> {
         let curves = self.panels.iter().map(|panel| panel.curves.len()).sum::<usize>();
         if values.len() != curves {
-            return Err(Error::argument("Animator", format!("{} values for {curves} curves", values.len())));
+            return Err(wrong(format!("{} values for {curves} curves", values.len())));
         }
         for (curve, &value) in self.panels.iter_mut().flat_map(|panel| &mut panel.curves).zip(values) {
             let value: Option<f64> = value.into();
@@ -103,7 +104,7 @@ impl Animator {
     }
 
     /// Draws the curves into a file that ends in `.png` or `.svg`. The file is replaced atomically
-    /// ([`write_atomically`](crate::checkpoint::write_atomically)): a viewer never sees a part of it.
+    /// ([`write_atomically`]): a viewer never sees a part of it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another extension, and without a panel; [`Error::Data`] when the file cannot
@@ -113,10 +114,10 @@ impl Animator {
         let kind = path.extension().map(|kind| kind.to_string_lossy().to_lowercase()).unwrap_or_default();
         if !["png", "svg"].contains(&kind.as_str()) {
             let detail = format!("{}: it writes PNG and SVG, so name a file that ends in .png or .svg", path.display());
-            return Err(Error::argument("Animator", detail));
+            return Err(wrong(detail));
         }
         if self.panels.is_empty() {
-            return Err(Error::argument("Animator", "there is no panel to draw: add one with panel()"));
+            return Err(wrong("there is no panel to draw: add one with panel()".to_string()));
         }
         let failed = |error: &dyn std::fmt::Display| Error::Data {
             path: path.display().to_string(),
@@ -126,6 +127,10 @@ impl Animator {
         let bytes = drawn.map_err(|error| failed(&error))?;
         write_atomically(path, |file| file.write_all(&bytes)).map_err(|error| failed(&error))
     }
+}
+
+fn wrong(detail: String) -> Error {
+    Error::InvalidArgument { op: "Animator", detail }
 }
 
 #[cfg(test)]
@@ -179,11 +184,13 @@ mod tests {
     #[test]
     fn pictures_of_impossible_sizes_are_errors() {
         let dir = tempfile::tempdir().unwrap();
-        for size in [(u32::MAX, u32::MAX), (0, 0), (0, 100), (1, 1)] {
-            let path = dir.path().join("curves.png");
+        let path = dir.path().join("curves.png");
+        for size in [(u32::MAX, u32::MAX), (1 << 20, 1 << 20), (0, 0), (0, 100), (u32::MAX, 0), (1, 1)] {
             let drawn = curves().size(size.0, size.1).save(&path);
             assert!(drawn.is_err() || path.exists(), "{size:?}");
         }
+        let large = curves().size(1 << 16, 1 << 16).save(&path).unwrap_err().to_string();
+        assert!(large.contains("65536 × 65536 pixels"), "{large}");
     }
 
     #[test]

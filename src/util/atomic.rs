@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::regular_file::is_own;
+use crate::util::regular_file::is_own;
 #[cfg(test)]
 use faults::before;
 
@@ -142,7 +142,7 @@ impl Target {
             if let Ok(about) = fs::metadata(&path)
                 && !about.is_file()
             {
-                let what = format!("it is {}, not a regular file", crate::regular_file::kind_of(&about));
+                let what = format!("it is {}, not a regular file", crate::util::regular_file::kind_of(&about));
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             return Ok(Target { path, folder, name });

@@ -1,0 +1,11 @@
+//! What any part of the crate may use, and what knows none of them: files, locks, texts, numbers for people.
+
+pub(crate) mod atomic;
+pub(crate) mod cache_dir;
+pub(crate) mod chrome_trace;
+pub(crate) mod crc32c;
+pub(crate) mod json;
+pub(crate) mod regular_file;
+pub(crate) mod stored_zip;
+pub(crate) mod sync;
+pub(crate) mod units;
