@@ -12,6 +12,7 @@ use super::{detail, fault};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::{UnaryFn, of_one};
 use crate::tensor::Tensor;
 
 /// The most places of a tensor without elements, where its sizes of 0 do not count. Operators go over rows, planes or channels
@@ -40,26 +41,29 @@ pub(super) enum Operator {
     One(fn(&Call) -> Result<Tensor>),
     /// Any number of values.
     Values(fn(&Call) -> Result<Vec<Value>>),
+    /// A function of one element, as [`Operator::One`].
+    Unary(UnaryFn),
 }
 
 impl Operator {
     pub fn call(self, call: &Call) -> Result<Vec<Value>> {
         match self {
             _ if !call.exact && exact::is_for(call) => exact::outputs(call, self),
-            Operator::One(f) => {
-                let tensor = f(call)?;
-                let first = call.inputs.iter().flatten().next();
-                let value = match first {
-                    Some(first) if !matches!(first, Value::Sequence(_)) => {
-                        Value::of(wrapped(tensor, first.kind())?, first.kind())
-                    }
-                    _ => Value::natural(tensor),
-                };
-                Ok(vec![value])
-            }
+            Operator::One(f) => one(call, f(call)?),
             Operator::Values(f) => f(call),
+            Operator::Unary(function) => one(call, of_one(function, &call.x(0)?, [0.0; 2])?),
         }
     }
+}
+
+/// One tensor as the values of an operator.
+fn one(call: &Call, tensor: Tensor) -> Result<Vec<Value>> {
+    let first = call.inputs.iter().flatten().next();
+    let value = match first {
+        Some(first) if !matches!(first, Value::Sequence(_)) => Value::of(wrapped(tensor, first.kind())?, first.kind()),
+        _ => Value::natural(tensor),
+    };
+    Ok(vec![value])
 }
 
 impl<'a> Call<'a> {

@@ -42,6 +42,10 @@ pub use custom_grad::{Backward, custom_grad};
 pub use elementwise::binary::formula::{Formula, Term};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
+#[cfg(feature = "onnx")]
+pub(crate) use elementwise::onnx::{Composition, Onnx};
+#[cfg(feature = "onnx")]
+pub(crate) use elementwise::unary::{UnaryFn, of_one};
 pub use index::scatter_reduce::ScatterReduce;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+pub(crate) use super::elementwise::unary::UnaryFn;
 pub(crate) use super::norm::{NormShape, Then};
 pub(crate) use super::spatial::resize::Way;
 pub(crate) use super::spatial::window::{Window, WindowParams};
@@ -30,7 +31,7 @@ pub(crate) enum Traced {
     /// Whether each element is not 0, as 0 or 1 of this type.
     Truth(DType),
     /// A function of one element, with its two arguments.
-    Unary(&'static str, [f64; 2]),
+    Unary(UnaryFn, [f64; 2]),
     /// A function of two elements, which are broadcast.
     Binary(&'static str),
     /// A function of an element and a number, which is on the left or on the right.

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::onnx::ElementType;
 use crate::ops::traced::Traced;
+use crate::ops::{Composition, Onnx, UnaryFn};
 
 const FLOAT: ElementType = ElementType::Float;
 
@@ -26,7 +27,7 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             })
         }
         Traced::Truth(_) => Some(call.input_as(0, ElementType::Bool)?),
-        Traced::Unary(name, args) => unary(call, name, *args)?,
+        Traced::Unary(function, args) => unary(call, *function, *args)?,
         Traced::Binary(name) => {
             let logical = name.starts_with("logical_");
             let [a, b] = if logical { truths(call)? } else { operands(call)? };
@@ -186,102 +187,55 @@ fn truncated(g: &mut Graph, x: Id) -> Id {
     g.simple("Mul", &[whole, sign])
 }
 
-fn unary(call: &mut Call, name: &str, args: [f64; 2]) -> Result<Option<Id>> {
-    if name == "logical_not" {
-        let x = call.input_as(0, ElementType::Bool)?;
-        return Ok(Some(call.graph().truth("Not", &[x])));
-    }
-    if call.dtype(0).wide() == DType::F32 {
-        let x = call.input(0)?;
-        return Ok(of_float(call.graph(), name, x, args));
-    }
-    let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+fn unary(call: &mut Call, function: UnaryFn, args: [f64; 2]) -> Result<Option<Id>> {
+    let x = match (function, call.dtype(0).wide()) {
+        (UnaryFn::Not, _) => call.input_as(0, ElementType::Bool)?,
+        (_, DType::F32) => call.input(0)?,
+        (_, wide) => call.input_as(0, arithmetic(wide))?,
+    };
+    let kind = if call.dtype(0).wide() == DType::F32 { FLOAT } else { call.graph().kind(x) };
     let g = call.graph();
-    let kind = g.kind(x);
-    let id = match name {
-        "neg" => g.simple("Neg", &[x]),
-        "abs" => g.simple("Abs", &[x]),
-        "sign" => g.simple("Sign", &[x]),
-        "square" => g.simple("Mul", &[x, x]),
-        "bitwise_not" => g.simple("BitwiseNot", &[x]),
-        "clamp" => {
-            let [low, high] = args.map(|bound| g.number(bound, kind));
-            g.simple("Clip", &[x, low, high])
-        }
-        _ => return Ok(None),
+    let id = match function.onnx() {
+        Onnx::Operator(op) if function.is_truth() => return Ok(Some(g.truth(op, &[x]))),
+        Onnx::Operator(op) => g.simple(op, &[x]),
+        Onnx::Composed(form) => composed(g, form, x, kind, args),
+        Onnx::Nothing => return Ok(None),
     };
     Ok(Some(wrapped(call, id)))
 }
 
-/// The operators that have the name of a function, in their way of writing it.
-fn named(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "neg" => "Neg",
-        "abs" => "Abs",
-        "sign" => "Sign",
-        "recip" => "Reciprocal",
-        "exp" => "Exp",
-        "log" => "Log",
-        "sqrt" => "Sqrt",
-        "sin" => "Sin",
-        "cos" => "Cos",
-        "tan" => "Tan",
-        "asin" => "Asin",
-        "acos" => "Acos",
-        "atan" => "Atan",
-        "sinh" => "Sinh",
-        "cosh" => "Cosh",
-        "asinh" => "Asinh",
-        "acosh" => "Acosh",
-        "atanh" => "Atanh",
-        "tanh" => "Tanh",
-        "sigmoid" => "Sigmoid",
-        "erf" => "Erf",
-        "floor" => "Floor",
-        "ceil" => "Ceil",
-        "round" => "Round",
-        "relu" => "Relu",
-        "mish" => "Mish",
-        "hardswish" => "HardSwish",
-        "softsign" => "Softsign",
-        _ => return None,
-    })
-}
-
-fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
-    if let Some(op) = named(name) {
-        return Some(g.simple(op, &[x]));
-    }
+/// The functions that are no plain operator. `kind` is the type of numbers that meet x.
+fn composed(g: &mut Graph, form: Composition, x: Id, kind: ElementType, [a, b]: [f64; 2]) -> Id {
     let alpha = |value: f64| [("alpha", (value as f32).into())];
-    Some(match name {
-        "square" => g.simple("Mul", &[x, x]),
-        "exp2" => {
+    match form {
+        Composition::Square => g.simple("Mul", &[x, x]),
+        Composition::Exp2 => {
             let two = g.number(2.0, FLOAT);
             g.simple("Pow", &[two, x])
         }
-        "expm1" => exact::expm1(g, x),
-        "log2" => {
+        Composition::Expm1 => exact::expm1(g, x),
+        Composition::Log2 => {
             let log = g.simple("Log", &[x]);
             with_number(g, "Div", log, LN_2)
         }
-        "log1p" => exact::log1p(g, x),
-        "rsqrt" => {
+        Composition::Log1p => exact::log1p(g, x),
+        Composition::Rsqrt => {
             let root = g.simple("Sqrt", &[x]);
             g.simple("Reciprocal", &[root])
         }
-        "trunc" => truncated(g, x),
-        "clamp" | "hardtanh" => {
+        Composition::Trunc => truncated(g, x),
+        Composition::Clip => {
             // Both are given, also if they are infinite: others are the largest finite numbers in ONNX Runtime.
-            let [low, high] = [a, b].map(|bound| g.number(bound, FLOAT));
+            let [low, high] = [a, b].map(|bound| g.number(bound, kind));
             g.simple("Clip", &[x, low, high])
         }
-        "leaky_relu" => g.node("LeakyRelu", &[x.into()], &alpha(a)),
-        "elu" => g.node("Elu", &[x.into()], &alpha(a)),
-        "hardsigmoid" => {
+        Composition::LeakyRelu => g.node("LeakyRelu", &[x.into()], &alpha(a)),
+        Composition::Elu => g.node("Elu", &[x.into()], &alpha(a)),
+        Composition::HardSigmoid => {
             let attributes = [("alpha", (1.0 / 6.0f32).into()), ("beta", 0.5f32.into())];
             g.node("HardSigmoid", &[x.into()], &attributes)
         }
-        "gelu" => {
+        Composition::Gelu => {
             let scaled = with_number(g, "Mul", x, FRAC_1_SQRT_2);
             let erf = g.simple("Erf", &[scaled]);
             let more = with_number(g, "Add", erf, 1.0);
@@ -289,7 +243,7 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             with_number(g, "Mul", product, 0.5)
         }
         // x · sigmoid(2 √(2/π) (x + 0.044715 x³)), which is x (1 + tanh(…)) / 2
-        "gelu_tanh" => {
+        Composition::GeluTanh => {
             let square = g.simple("Mul", &[x, x]);
             let cubic = with_number(g, "Mul", square, 0.044715);
             let factor = with_number(g, "Add", cubic, 1.0);
@@ -298,12 +252,12 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             let gate = g.simple("Sigmoid", &[inner]);
             g.simple("Mul", &[x, gate])
         }
-        "silu" => {
+        Composition::Silu => {
             let gate = g.simple("Sigmoid", &[x]);
             g.simple("Mul", &[x, gate])
         }
         // Above the threshold, log(1 + exp(x β)) / β is x.
-        "softplus" => {
+        Composition::Softplus => {
             let scaled = if a == 1.0 { x } else { with_number(g, "Mul", x, a) };
             let soft = g.simple("Softplus", &[scaled]);
             let soft = if a == 1.0 { soft } else { with_number(g, "Div", soft, a) };
@@ -311,20 +265,17 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             let above = g.truth("Greater", &[scaled, threshold]);
             chosen(g, above, x, soft)
         }
-        "log_sigmoid" => {
+        Composition::LogSigmoid => {
             let negative = g.simple("Neg", &[x]);
             let soft = g.simple("Softplus", &[negative]);
             g.simple("Neg", &[soft])
         }
-        "isnan" => g.truth("IsNaN", &[x]),
-        "isinf" => g.truth("IsInf", &[x]),
-        "isfinite" => {
+        Composition::IsFinite => {
             let either = [g.truth("IsNaN", &[x]), g.truth("IsInf", &[x])];
             let either = g.truth("Or", &either);
             g.truth("Not", &[either])
         }
-        _ => return None,
-    })
+    }
 }
 
 pub(super) fn with_number(g: &mut Graph, op: &'static str, x: Id, number: f64) -> Id {

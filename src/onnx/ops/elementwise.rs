@@ -9,13 +9,14 @@ use super::super::value::Value;
 use crate::autograd::is_recording;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::UnaryFn;
 use crate::tensor::Tensor;
 
 /// What a cast makes on the host is there for the next operator up to this many elements.
 const FEW: usize = 4096;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
-    unary(op).or_else(|| binary(op)).or_else(|| activation(op)).or_else(|| {
+    binary(op).or_else(|| activation(op)).or_else(|| {
         Some(match op {
             "Identity" => Operator::Values(|call| Ok(vec![call.needed(0)?.clone()])),
             "Dropout" => Operator::Values(dropout),
@@ -34,47 +35,10 @@ pub(super) fn find(op: &str) -> Option<Operator> {
             }),
             "Clip" => Operator::One(clip),
             "IsInf" => Operator::One(is_inf),
-            _ => return None,
+            "Relu" => Operator::One(|call| positive(&call.x(0)?)),
+            op => Operator::Unary(UnaryFn::of_operator(op)?),
         })
     })
-}
-
-fn unary(op: &str) -> Option<Operator> {
-    Some(Operator::One(match op {
-        "Abs" => |call| call.x(0)?.abs(),
-        "Neg" => |call| call.x(0)?.neg(),
-        "Sign" => |call| call.x(0)?.sign(),
-        "Exp" => |call| call.x(0)?.exp(),
-        "Log" => |call| call.x(0)?.log(),
-        "Sqrt" => |call| call.x(0)?.sqrt(),
-        "Reciprocal" => |call| call.x(0)?.recip(),
-        "Sin" => |call| call.x(0)?.sin(),
-        "Cos" => |call| call.x(0)?.cos(),
-        "Tan" => |call| call.x(0)?.tan(),
-        "Tanh" => |call| call.x(0)?.tanh(),
-        "Asin" => |call| call.x(0)?.asin(),
-        "Acos" => |call| call.x(0)?.acos(),
-        "Atan" => |call| call.x(0)?.atan(),
-        "Sinh" => |call| call.x(0)?.sinh(),
-        "Cosh" => |call| call.x(0)?.cosh(),
-        "Asinh" => |call| call.x(0)?.asinh(),
-        "Acosh" => |call| call.x(0)?.acosh(),
-        "Atanh" => |call| call.x(0)?.atanh(),
-        "Sigmoid" => |call| call.x(0)?.sigmoid(),
-        "Erf" => |call| call.x(0)?.erf(),
-        "Floor" => |call| call.x(0)?.floor(),
-        "Ceil" => |call| call.x(0)?.ceil(),
-        "Round" => |call| call.x(0)?.round(),
-        "Relu" => |call| positive(&call.x(0)?),
-        "HardSwish" => |call| call.x(0)?.hardswish(),
-        "Mish" => |call| call.x(0)?.mish(),
-        // Beyond the bound, it is x to the last bit.
-        "Softplus" => |call| call.x(0)?.softplus(1.0, if call.exact { 40.0 } else { 20.0 }),
-        "Softsign" => |call| call.x(0)?.softsign(),
-        "IsNaN" => |call| call.x(0)?.isnan(),
-        "Not" => |call| call.x(0)?.logical_not(),
-        _ => return None,
-    }))
 }
 
 /// What takes two tensors, or any number of them from left to right.
@@ -267,6 +231,8 @@ fn activation(op: &str) -> Option<Operator> {
         "LeakyRelu" => |call| call.x(0)?.leaky_relu(call.float("alpha", 0.01)),
         "Elu" => |call| call.x(0)?.elu(call.float("alpha", 1.0)),
         "Gelu" => gelu,
+        // Beyond the bound, it is x to the last bit.
+        "Softplus" => |call| call.x(0)?.softplus(1.0, if call.exact { 40.0 } else { 20.0 }),
         "HardSigmoid" => |call| {
             let sixth = (call.float("alpha", 0.2) - 1.0 / 6.0).abs() < 1e-7 && call.float("beta", 0.5) == 0.5;
             if sixth {

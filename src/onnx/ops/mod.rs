@@ -37,6 +37,8 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
     match domain {
         "" => {
             let families = [
+                // Before the elementwise tables, which have these operators for 32 bits.
+                bits::find,
                 elementwise::find,
                 reduce::find,
                 linear::find,
@@ -48,7 +50,6 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
                 pools::find,
                 quantised::find,
                 detection::find,
-                bits::find,
                 signal::find,
                 random::find,
                 values::find,

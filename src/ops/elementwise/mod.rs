@@ -6,6 +6,7 @@ mod close;
 #[cfg(test)]
 mod compile_tests;
 pub(in crate::ops) mod masked_fill;
+pub(crate) mod onnx;
 pub(in crate::ops) mod promote;
 pub(in crate::ops) mod unary;
 pub(in crate::ops) mod where_cond;
@@ -13,7 +14,7 @@ pub(in crate::ops) mod where_cond;
 use crate::device::gpu::{self, Operand, Pointwise, ShaderText};
 use crate::ops::norm::pointwise::FORMULAS as NORMS;
 use binary::{FLOAT_PAIRS, Pair};
-use unary::{Function, INVERSE, MATH, SPECIAL};
+use unary::{INVERSE, MATH, SPECIAL, UnaryFn};
 
 /// Returns a call of a formula, as a sample.
 fn call(formula: &'static str, list: &[Operand]) -> Pointwise {
@@ -38,8 +39,8 @@ fn pairs_of_samples<'a>(pairs: &'a [(&'a Pair, Operand)]) -> impl Iterator<Item 
 
 /// Returns the text of a fused kernel of some functions, for tests of the texts that are made at run time.
 pub(in crate::ops) fn chain_of_samples() -> String {
-    let samples: [&Function; 5] = [&unary::CLAMP, &unary::RELU, &unary::GELU, &unary::SOFTPLUS, &unary::ASINH];
-    let forward = samples.iter().map(|row| call(row.header(), &[ELEMENT]));
+    let samples = [UnaryFn::Clamp, UnaryFn::Relu, UnaryFn::Gelu, UnaryFn::Softplus, UnaryFn::Asinh].map(UnaryFn::row);
+    let forward = samples.iter().filter_map(|row| Some(call(row.header()?, &[ELEMENT])));
     let gradients = samples.iter().filter_map(|row| Some(call(row.gradient_header()?, &[ELEMENT; 3])));
     let row = Operand::Row(1, 0, 4);
     let pairs = [(&binary::ADD, row), (&binary::MAXIMUM, row), (&binary::POW, row), (&binary::MUL, Operand::Number)];

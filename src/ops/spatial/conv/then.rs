@@ -8,7 +8,7 @@ use crate::context;
 use crate::device::cpu::tasks::share;
 use crate::error::Result;
 use crate::ops::apply;
-use crate::ops::elementwise::unary::{self, CHUNK, FEW_CHUNKS, Function};
+use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, Function, UnaryFn};
 use crate::ops::vectorised::vectorised;
 use crate::tensor::Tensor;
 
@@ -46,12 +46,13 @@ impl Activation {
 
 impl Then {
     fn function(&self) -> &'static Function {
-        match self.activation {
-            Activation::Relu => &unary::RELU,
-            Activation::Sigmoid => &unary::SIGMOID,
-            Activation::Silu => &unary::SILU,
-            Activation::HardSwish => &unary::HARDSWISH,
-        }
+        let function = match self.activation {
+            Activation::Relu => UnaryFn::Relu,
+            Activation::Sigmoid => UnaryFn::Sigmoid,
+            Activation::Silu => UnaryFn::Silu,
+            Activation::HardSwish => UnaryFn::Hardswish,
+        };
+        function.row()
     }
 
     /// Computes this of some elements.
