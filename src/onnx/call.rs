@@ -7,12 +7,13 @@ use super::element_type::ElementType;
 use super::exact;
 use super::minifloat::{Conversion, Rounding};
 use super::node::Node;
+use super::ops::fold;
 use super::value::Value;
 use super::{detail, fault};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{UnaryFn, of_one};
+use crate::ops::{BinaryFn, UnaryFn, of_one, of_two};
 use crate::tensor::Tensor;
 
 /// The most places of a tensor without elements, where its sizes of 0 do not count. Operators go over rows, planes or channels
@@ -43,6 +44,8 @@ pub(super) enum Operator {
     Values(fn(&Call) -> Result<Vec<Value>>),
     /// A function of one element, as [`Operator::One`].
     Unary(UnaryFn),
+    /// A function of two elements, of any number of inputs from left to right.
+    Binary(BinaryFn),
 }
 
 impl Operator {
@@ -52,6 +55,7 @@ impl Operator {
             Operator::One(f) => one(call, f(call)?),
             Operator::Values(f) => f(call),
             Operator::Unary(function) => one(call, of_one(function, &call.x(0)?, [0.0; 2])?),
+            Operator::Binary(function) => one(call, fold(call, |x, y| of_two(function, x, y))?),
         }
     }
 }

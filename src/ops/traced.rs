@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+pub(crate) use super::elementwise::binary::BinaryFn;
 pub(crate) use super::elementwise::unary::UnaryFn;
 pub(crate) use super::norm::{NormShape, Then};
 pub(crate) use super::spatial::resize::Way;
@@ -33,10 +34,10 @@ pub(crate) enum Traced {
     /// A function of one element, with its two arguments.
     Unary(UnaryFn, [f64; 2]),
     /// A function of two elements, which are broadcast.
-    Binary(&'static str),
+    Binary(BinaryFn),
     /// A function of an element and a number, which is on the left or on the right.
     WithNumber {
-        name: &'static str,
+        function: BinaryFn,
         number: f64,
         left: bool,
     },

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::onnx::ElementType;
 use crate::ops::traced::Traced;
-use crate::ops::{Composition, Onnx, UnaryFn};
+use crate::ops::{BinaryFn, Composition, Onnx, PairComposition, UnaryFn};
 
 const FLOAT: ElementType = ElementType::Float;
 
@@ -28,17 +28,17 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
         }
         Traced::Truth(_) => Some(call.input_as(0, ElementType::Bool)?),
         Traced::Unary(function, args) => unary(call, *function, *args)?,
-        Traced::Binary(name) => {
-            let logical = name.starts_with("logical_");
+        Traced::Binary(function) => {
+            let logical = matches!(function, BinaryFn::And | BinaryFn::Or | BinaryFn::Xor);
             let [a, b] = if logical { truths(call)? } else { operands(call)? };
-            binary(call, name, a, b)?
+            binary(call, *function, a, b)?
         }
-        Traced::WithNumber { name, number, left } => {
+        Traced::WithNumber { function, number, left } => {
             let kind = arithmetic(call.dtype(0));
             let x = call.input_as(0, kind)?;
             let number = call.graph().number(*number, kind);
             let [a, b] = if *left { [number, x] } else { [x, number] };
-            binary(call, name, a, b)?
+            binary(call, *function, a, b)?
         }
         Traced::Where => {
             let [a, b] = operands(call)?;
@@ -91,59 +91,35 @@ pub(super) fn wrapped(call: &mut Call, id: Id) -> Id {
     if unsigned { call.graph().cast(id, ElementType::Uint32) } else { id }
 }
 
-fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
-    if DIVISIONS.contains(&name) {
-        return division(call, name, a, b).map(Some);
-    }
-    let plain = match name {
-        "add" => "Add",
-        "sub" => "Sub",
-        "mul" => "Mul",
-        "div" => "Div",
-        "pow" => "Pow",
-        "maximum" => "Max",
-        "minimum" => "Min",
-        "bitwise_and" => "BitwiseAnd",
-        "bitwise_or" => "BitwiseOr",
-        "bitwise_xor" => "BitwiseXor",
-        _ => "",
-    };
-    if !plain.is_empty() {
-        // A bias has no part in the shape of the sum.
-        let bias = plain == "Add" && call.shape(0) == call.out_shape();
-        let fused = if bias { with_bias(call.graph(), a, b) } else { None };
-        let id = fused.unwrap_or_else(|| call.graph().simple(plain, &[a, b]));
-        return Ok(Some(wrapped(call, id)));
-    }
-    let g = call.graph();
-    Ok(Some(match name {
-        "eq" => g.truth("Equal", &[a, b]),
-        "lt" => g.truth("Less", &[a, b]),
-        "le" => g.truth("LessOrEqual", &[a, b]),
-        "gt" => g.truth("Greater", &[a, b]),
-        "ge" => g.truth("GreaterOrEqual", &[a, b]),
-        "ne" => {
-            let equal = g.truth("Equal", &[a, b]);
-            g.truth("Not", &[equal])
+fn binary(call: &mut Call, function: BinaryFn, a: Id, b: Id) -> Result<Option<Id>> {
+    let op = match function.onnx() {
+        Onnx::Operator(op) => op,
+        Onnx::Composed(PairComposition::NotEqual) => {
+            let equal = call.graph().truth("Equal", &[a, b]);
+            return Ok(Some(call.graph().truth("Not", &[equal])));
         }
-        "logical_and" => g.truth("And", &[a, b]),
-        "logical_or" => g.truth("Or", &[a, b]),
-        "logical_xor" => g.truth("Xor", &[a, b]),
-        _ => return Ok(None),
-    }))
+        Onnx::Composed(division) => return divided(call, division, a, b).map(Some),
+        Onnx::Nothing => return Ok(None),
+    };
+    if function.is_truth() {
+        return Ok(Some(call.graph().truth(op, &[a, b])));
+    }
+    // A bias has no part in the shape of the sum.
+    let bias = function == BinaryFn::Add && call.shape(0) == call.out_shape();
+    let fused = if bias { with_bias(call.graph(), a, b) } else { None };
+    let id = fused.unwrap_or_else(|| call.graph().simple(op, &[a, b]));
+    Ok(Some(wrapped(call, id)))
 }
 
-const DIVISIONS: [&str; 4] = ["div_trunc", "div_floor", "fmod", "rem"];
-
 /// Quotients that are whole, and their remainders.
-fn division(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Id> {
+fn divided(call: &mut Call, division: PairComposition, a: Id, b: Id) -> Result<Id> {
     let dtype = call.dtype(0).wide();
     let g = call.graph();
     if dtype == DType::F32 {
-        return Ok(match name {
-            "fmod" => exact::truncated_remainder(g, a, b),
-            "rem" => exact::remainder(g, a, b),
-            "div_floor" => exact::floor_quotient(g, a, b),
+        return Ok(match division {
+            PairComposition::Fmod => exact::truncated_remainder(g, a, b),
+            PairComposition::Rem => exact::remainder(g, a, b),
+            PairComposition::DivFloor => exact::floor_quotient(g, a, b),
             _ => {
                 let quotient = g.simple("Div", &[a, b]);
                 truncated(g, quotient)
@@ -153,15 +129,15 @@ fn division(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Id> {
     // In the longer type, the least integer divided by −1 has a result, which wraps around.
     let [a, b] = [a, b].map(|x| g.cast(x, ElementType::Int64));
     let b = exact::divisor(g, b);
-    let id = match name {
-        "fmod" => exact::truncated_remainder(g, a, b),
-        "rem" => g.simple("Mod", &[a, b]),
-        "div_trunc" => g.simple("Div", &[a, b]),
-        _ => {
+    let id = match division {
+        PairComposition::Fmod => exact::truncated_remainder(g, a, b),
+        PairComposition::Rem => g.simple("Mod", &[a, b]),
+        PairComposition::DivFloor => {
             let rest = g.simple("Mod", &[a, b]);
             let whole = g.simple("Sub", &[a, rest]);
             g.simple("Div", &[whole, b])
         }
+        _ => g.simple("Div", &[a, b]),
     };
     Ok(g.cast(id, ElementType::natural(dtype)))
 }

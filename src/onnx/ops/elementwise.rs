@@ -9,14 +9,14 @@ use super::super::value::Value;
 use crate::autograd::is_recording;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::UnaryFn;
+use crate::ops::{BinaryFn, UnaryFn};
 use crate::tensor::Tensor;
 
 /// What a cast makes on the host is there for the next operator up to this many elements.
 const FEW: usize = 4096;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
-    binary(op).or_else(|| activation(op)).or_else(|| {
+    activation(op).or_else(|| {
         Some(match op {
             "Identity" => Operator::Values(|call| Ok(vec![call.needed(0)?.clone()])),
             "Dropout" => Operator::Values(dropout),
@@ -36,31 +36,17 @@ pub(super) fn find(op: &str) -> Option<Operator> {
             "Clip" => Operator::One(clip),
             "IsInf" => Operator::One(is_inf),
             "Relu" => Operator::One(|call| positive(&call.x(0)?)),
-            op => Operator::Unary(UnaryFn::of_operator(op)?),
+            "Sum" => Operator::Binary(BinaryFn::Add),
+            // This crate's quotient of integers is a float, as in PyTorch; ONNX's is a whole number.
+            "Div" => {
+                Operator::One(|call| fold(call, |x, y| if x.dtype().is_float() { x.div(y) } else { x.div_trunc(y) }))
+            }
+            op => match UnaryFn::of_operator(op) {
+                Some(function) => Operator::Unary(function),
+                None => Operator::Binary(BinaryFn::of_operator(op)?),
+            },
         })
     })
-}
-
-/// What takes two tensors, or any number of them from left to right.
-fn binary(op: &str) -> Option<Operator> {
-    Some(Operator::One(match op {
-        "Add" | "Sum" => |call| fold(call, |x, y| x.add(y)),
-        "Sub" => |call| fold(call, |x, y| x.sub(y)),
-        "Mul" => |call| fold(call, |x, y| x.mul(y)),
-        "Max" => |call| fold(call, |x, y| x.maximum(y)),
-        "Min" => |call| fold(call, |x, y| x.minimum(y)),
-        "Equal" => |call| fold(call, |x, y| x.eq(y)),
-        "Greater" => |call| fold(call, |x, y| x.gt(y)),
-        "GreaterOrEqual" => |call| fold(call, |x, y| x.ge(y)),
-        "Less" => |call| fold(call, |x, y| x.lt(y)),
-        "LessOrEqual" => |call| fold(call, |x, y| x.le(y)),
-        "And" => |call| fold(call, Tensor::logical_and),
-        "Or" => |call| fold(call, Tensor::logical_or),
-        "Xor" => |call| fold(call, Tensor::logical_xor),
-        // This crate's quotient of integers is a float, as in PyTorch; ONNX's is a whole number.
-        "Div" => |call| fold(call, |x, y| if x.dtype().is_float() { x.div(y) } else { x.div_trunc(y) }),
-        _ => return None,
-    }))
 }
 
 /// max(x, 0)
@@ -68,7 +54,8 @@ fn positive(x: &Tensor) -> Result<Tensor> {
     if x.dtype() == DType::I64 { x.maximum(0) } else { x.relu() }
 }
 
-fn fold(call: &Call, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+/// What takes two tensors, or any number of them from left to right.
+pub(in crate::onnx) fn fold(call: &Call, f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let mut all = call.all()?.into_iter();
     let mut out = all.next().ok_or_else(|| fault("input 0 is missing"))?;
     for tensor in all {

@@ -27,6 +27,7 @@ mod window;
 
 use super::call::Operator;
 
+pub(super) use elementwise::fold;
 pub(super) use fused_attention::{FUSED_ATTENTION, fused_attention};
 pub(super) use index::{Range, slice_range};
 pub(super) use long::range;

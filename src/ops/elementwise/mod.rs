@@ -13,7 +13,7 @@ pub(in crate::ops) mod where_cond;
 
 use crate::device::gpu::{self, Operand, Pointwise, ShaderText};
 use crate::ops::norm::pointwise::FORMULAS as NORMS;
-use binary::{FLOAT_PAIRS, Pair};
+use binary::{BinaryFn, FLOAT_PAIRS};
 use unary::{INVERSE, MATH, SPECIAL, UnaryFn};
 
 /// Returns a call of a formula, as a sample.
@@ -33,8 +33,15 @@ fn norms_of_samples(channels: usize, residual: usize) -> [Pointwise; 3] {
 }
 
 /// Returns calls of functions of an element and of something else, as samples.
-fn pairs_of_samples<'a>(pairs: &'a [(&'a Pair, Operand)]) -> impl Iterator<Item = Pointwise> + 'a {
-    pairs.iter().filter_map(|(pair, operand)| Some(call(pair.float_header()?, &[ELEMENT, *operand])))
+fn pairs_of_samples(pairs: &[(BinaryFn, Operand)]) -> impl Iterator<Item = Pointwise> {
+    pairs.iter().filter_map(|(function, operand)| Some(call(function.row().float_header()?, &[ELEMENT, *operand])))
+}
+
+/// Returns the names of the functions of the tables, for tests.
+#[doc(hidden)]
+pub fn elementwise_names() -> Vec<&'static str> {
+    let singles = UnaryFn::ALL.iter().map(|function| function.name());
+    singles.chain(BinaryFn::ALL.iter().map(|function| function.name())).collect()
 }
 
 /// Returns the text of a fused kernel of some functions, for tests of the texts that are made at run time.
@@ -43,7 +50,8 @@ pub(in crate::ops) fn chain_of_samples() -> String {
     let forward = samples.iter().filter_map(|row| Some(call(row.header()?, &[ELEMENT])));
     let gradients = samples.iter().filter_map(|row| Some(call(row.gradient_header()?, &[ELEMENT; 3])));
     let row = Operand::Row(1, 0, 4);
-    let pairs = [(&binary::ADD, row), (&binary::MAXIMUM, row), (&binary::POW, row), (&binary::MUL, Operand::Number)];
+    let pairs =
+        [(BinaryFn::Add, row), (BinaryFn::Maximum, row), (BinaryFn::Pow, row), (BinaryFn::Mul, Operand::Number)];
     let pairs = pairs_of_samples(&pairs);
     gpu::chain_text(&forward.chain(gradients).chain(pairs).chain(norms_of_samples(2, 1)).collect::<Vec<_>>())
 }
@@ -51,7 +59,7 @@ pub(in crate::ops) fn chain_of_samples() -> String {
 /// Returns the text of a product or a convolution with formulas that follow it, for the same tests. With the buffers of a
 /// product, it has no more than every adapter can bind.
 pub(in crate::ops) fn epilogue_of_samples(shader: &ShaderText, header: &str) -> String {
-    let pairs = [(&binary::ADD, Operand::Row(1, 0, 4)), (&binary::MUL, Operand::Number)];
+    let pairs = [(BinaryFn::Add, Operand::Row(1, 0, 4)), (BinaryFn::Mul, Operand::Number)];
     let [_, relu, add_relu] = norms_of_samples(1, 2);
     let calls: Vec<_> = pairs_of_samples(&pairs).chain([relu, add_relu]).collect();
     // The comment tells its specialisations from those without formulas.

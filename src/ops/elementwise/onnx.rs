@@ -4,16 +4,16 @@
 
 /// The form of a function in ONNX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Onnx {
+pub(crate) enum Onnx<C> {
     /// An operator of this name, without attributes.
     Operator(&'static str),
     /// An operator with attributes, or several operators: `onnx/export/elementwise.rs` has them.
-    Composed(Composition),
+    Composed(C),
     /// None: the export of the function is an error.
     Nothing,
 }
 
-/// The functions that are more than one plain operator.
+/// The functions of one element that are more than one plain operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Composition {
     Square,
@@ -34,4 +34,14 @@ pub(crate) enum Composition {
     IsFinite,
     /// `clamp` and `hardtanh`.
     Clip,
+}
+
+/// The functions of two elements that are more than one plain operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PairComposition {
+    DivTrunc,
+    DivFloor,
+    Fmod,
+    Rem,
+    NotEqual,
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
+use super::{Long, of_pairs, pairs, unsupported, untracked};
 use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::{CHUNK, Double, Integer, UnaryFn};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply, only_on_the_host};
 use crate::tensor::Tensor;
 
 /// A formula of a row, and the arguments of one of f64.
@@ -57,10 +57,7 @@ impl Op for OfOne {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Dense>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        match self.formula {
-            Formula::F64(..) => host_only(self.name(), DType::F64),
-            Formula::I64(_) => host_only(self.name(), DType::I64),
-        }
+        Err(only_on_the_host(self.name()))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, operands, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::elementwise::onnx::Onnx;
+use crate::ops::elementwise::onnx::{Composition, Onnx};
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
 use crate::ops::long::single;
@@ -67,7 +67,7 @@ pub(in crate::ops) struct Function {
     /// `None` is an error for f64 that names the remedy.
     pub f64: Option<Double>,
     whole: Whole,
-    onnx: Onnx,
+    onnx: Onnx<Composition>,
 }
 
 /// A function for words of one type.
@@ -107,8 +107,11 @@ enum Reads {
     /// The result.
     Y(Bend),
     /// The derivatives by the input and by the result.
-    Both(fn(&Tensor, &Tensor, [f32; 2]) -> Result<[Option<Tensor>; 2]>),
+    Both(Bends),
 }
+
+/// Derivatives by the input and by the result, from both and the arguments.
+type Bends = fn(&Tensor, &Tensor, [f32; 2]) -> Result<[Option<Tensor>; 2]>;
 
 /// A derivative as a composition of ops, so that there are further ones.
 enum Bend {
@@ -183,7 +186,7 @@ impl Function {
 
 #[cfg_attr(not(feature = "onnx"), allow(dead_code, reason = "only the import and the export of ONNX ask for it"))]
 impl UnaryFn {
-    pub(crate) fn onnx(self) -> Onnx {
+    pub(crate) fn onnx(self) -> Onnx<Composition> {
         self.row().onnx
     }
 
