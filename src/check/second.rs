@@ -156,7 +156,6 @@ const REFUSED: &[&str] = &[
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
-    "mish",
     "pad",
     "pow",
     "prod", // where an element is 0

@@ -7,11 +7,13 @@ use super::element_type::ElementType;
 use super::exact;
 use super::minifloat::{Conversion, Rounding};
 use super::node::Node;
+use super::ops::fold;
 use super::value::Value;
 use super::{detail, fault};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::{BinaryFn, UnaryFn, of_one, of_two};
 use crate::tensor::Tensor;
 
 /// The most places of a tensor without elements, where its sizes of 0 do not count. Operators go over rows, planes or channels
@@ -40,26 +42,32 @@ pub(super) enum Operator {
     One(fn(&Call) -> Result<Tensor>),
     /// Any number of values.
     Values(fn(&Call) -> Result<Vec<Value>>),
+    /// A function of one element, as [`Operator::One`].
+    Unary(UnaryFn),
+    /// A function of two elements, of any number of inputs from left to right.
+    Binary(BinaryFn),
 }
 
 impl Operator {
     pub fn call(self, call: &Call) -> Result<Vec<Value>> {
         match self {
             _ if !call.exact && exact::is_for(call) => exact::outputs(call, self),
-            Operator::One(f) => {
-                let tensor = f(call)?;
-                let first = call.inputs.iter().flatten().next();
-                let value = match first {
-                    Some(first) if !matches!(first, Value::Sequence(_)) => {
-                        Value::of(wrapped(tensor, first.kind())?, first.kind())
-                    }
-                    _ => Value::natural(tensor),
-                };
-                Ok(vec![value])
-            }
+            Operator::One(f) => one(call, f(call)?),
             Operator::Values(f) => f(call),
+            Operator::Unary(function) => one(call, of_one(function, &call.x(0)?, [0.0; 2])?),
+            Operator::Binary(function) => one(call, fold(call, |x, y| of_two(function, x, y))?),
         }
     }
+}
+
+/// One tensor as the values of an operator.
+fn one(call: &Call, tensor: Tensor) -> Result<Vec<Value>> {
+    let first = call.inputs.iter().flatten().next();
+    let value = match first {
+        Some(first) if !matches!(first, Value::Sequence(_)) => Value::of(wrapped(tensor, first.kind())?, first.kind()),
+        _ => Value::natural(tensor),
+    };
+    Ok(vec![value])
 }
 
 impl<'a> Call<'a> {

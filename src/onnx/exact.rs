@@ -8,6 +8,7 @@ use super::ops::FUSED_ATTENTION;
 use super::value::Value;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::ops::UnaryFn;
 
 /// What an operator gives of integers.
 #[derive(Clone, Copy, PartialEq)]
@@ -33,15 +34,16 @@ fn known(call: &Call) -> Option<(usize, Integers)> {
         }
         "Tile" | "Gather" | "GatherElements" | "GatherND" | "Pad" | "Compress" | "TopK" | "Trilu" => false,
         "DepthToSpace" | "SpaceToDepth" | "ReverseSequence" | "CenterCropPad" | "Dropout" => false,
-        "Max" | "Min" | "Clip" | "Relu" | "Sign" | "ReduceMax" | "ReduceMin" | "ArgMax" | "ArgMin" => false,
+        "Max" | "Min" | "Clip" | "ReduceMax" | "ReduceMin" | "ArgMax" | "ArgMin" => false,
         "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => false,
-        "BitwiseAnd" | "BitwiseOr" | "BitwiseXor" | "IsNaN" | "IsInf" => false,
-        "Exp" | "Log" | "Sqrt" | "Reciprocal" | "Sin" | "Cos" | "Tan" | "Tanh" | "Asin" | "Acos" | "Atan" => false,
-        "Sinh" | "Cosh" | "Asinh" | "Acosh" | "Atanh" | "Sigmoid" | "Erf" | "Floor" | "Ceil" | "Round" => false,
-        "HardSwish" | "Mish" | "Softplus" | "Softsign" | "LeakyRelu" | "Elu" | "Gelu" | "HardSigmoid" | "Celu" => false,
+        "BitwiseAnd" | "BitwiseOr" | "BitwiseXor" => false,
+        "Softplus" | "LeakyRelu" | "Elu" | "Gelu" | "HardSigmoid" | "Celu" => false,
         "Selu" | "ThresholdedRelu" | "Shrink" | "Swish" | "Softmax" | "LogSoftmax" | "Hardmax" => false,
         "LayerNormalization" | "BatchNormalization" | "LpNormalization" | FUSED_ATTENTION => false,
-        _ => return None,
+        op => {
+            UnaryFn::of_operator(op)?;
+            false
+        }
     };
     Some((0, if wider { Integers::Wider } else { Integers::Same }))
 }

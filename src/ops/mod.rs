@@ -39,7 +39,15 @@ pub(crate) use autocast::{lowered, of_sums, products};
 pub use custom_grad::{Backward, custom_grad};
 pub use elementwise::binary::formula::{Formula, Term};
 pub use elementwise::binary::operand::{Operand, Scalar};
+#[cfg(feature = "onnx")]
+pub(crate) use elementwise::binary::{BinaryFn, of_two};
 pub(crate) use elementwise::cast::repacked;
+#[doc(hidden)]
+pub use elementwise::elementwise_names;
+#[cfg(feature = "onnx")]
+pub(crate) use elementwise::onnx::{Composition, Onnx, PairComposition};
+#[cfg(feature = "onnx")]
+pub(crate) use elementwise::unary::{UnaryFn, of_one};
 pub use index::scatter_reduce::ScatterReduce;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;

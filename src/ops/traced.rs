@@ -9,6 +9,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+pub(crate) use super::elementwise::binary::BinaryFn;
+pub(crate) use super::elementwise::unary::UnaryFn;
 pub(crate) use super::norm::{NormShape, Then, further};
 pub(crate) use super::spatial::resize::Way;
 use super::{Padding, SliceRange};
@@ -30,12 +32,12 @@ pub(crate) enum Traced {
     /// Whether each element is not 0, as 0 or 1 of this type.
     Truth(DType),
     /// A function of one element, with its two arguments.
-    Unary(&'static str, [f64; 2]),
+    Unary(UnaryFn, [f64; 2]),
     /// A function of two elements, which are broadcast.
-    Binary(&'static str),
+    Binary(BinaryFn),
     /// A function of an element and a number, which is on the left or on the right.
     WithNumber {
-        name: &'static str,
+        function: BinaryFn,
         number: f64,
         left: bool,
     },

@@ -1,5 +1,5 @@
 //! Every op has a case in the table, and every op of the table a row in docs/check.md with the number of its cases. The names
-//! are read from the sources.
+//! are those of the elementwise tables; others are read from the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,23 +35,11 @@ fn names(text: &str) -> impl Iterator<Item = String> {
     text.split('"').skip(1).step_by(2).filter(|literal| is_name(literal)).map(str::to_owned)
 }
 
-/// The names in the tables of `src/ops/elementwise`: rows such as `EXP "exp": …` and `ADD = all "add" (…);`.
-fn rows(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter_map(|line| {
-        let (before, rest) = line.trim_start().split_once('"')?;
-        let constant = identifier(before);
-        let row = constant.starts_with(|c: char| c.is_ascii_uppercase()) && constant.to_uppercase() == constant;
-        let plain = before.chars().all(|c| c.is_alphanumeric() || "_ =:(".contains(c));
-        let (name, _) = rest.split_once('"')?;
-        (row && plain && is_name(name)).then(|| name.to_owned())
-    })
-}
-
-/// What ops call themselves: literals of `fn name`, of `const NAME`, of the elementwise tables, and of `Type::new(…, "name")`
+/// What ops call themselves: the elementwise tables, and literals of `fn name`, of `const NAME`, and of `Type::new(…, "name")`
 /// where a type is the op of several.
 fn op_names() -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    for (path, text) in code("src/ops") {
+    let mut all: BTreeSet<String> = anygpu::ops::elementwise_names().into_iter().map(str::to_owned).collect();
+    for (_, text) in code("src/ops") {
         for (at, _) in text.match_indices("fn name(") {
             let rest = &text[at..];
             let Some(open) = rest.find(['{', ';']).filter(|&open| rest[open..].starts_with('{')) else { continue };
@@ -63,9 +51,6 @@ fn op_names() -> BTreeSet<String> {
         for (at, _) in text.match_indices("apply") {
             let call = text[at..].lines().next().unwrap_or_default();
             all.extend(names(call).filter(|_| call.contains("::new(")));
-        }
-        if path.starts_with("src/ops/elementwise/") {
-            all.extend(rows(&text));
         }
     }
     all

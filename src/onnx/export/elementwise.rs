@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::onnx::ElementType;
 use crate::ops::traced::Traced;
+use crate::ops::{BinaryFn, Composition, Onnx, PairComposition, UnaryFn};
 
 const FLOAT: ElementType = ElementType::Float;
 
@@ -26,18 +27,18 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             })
         }
         Traced::Truth(_) => Some(call.input_as(0, ElementType::Bool)?),
-        Traced::Unary(name, args) => unary(call, name, *args)?,
-        Traced::Binary(name) => {
-            let logical = name.starts_with("logical_");
+        Traced::Unary(function, args) => unary(call, *function, *args)?,
+        Traced::Binary(function) => {
+            let logical = matches!(function, BinaryFn::And | BinaryFn::Or | BinaryFn::Xor);
             let [a, b] = if logical { truths(call)? } else { operands(call)? };
-            binary(call, name, a, b)?
+            binary(call, *function, a, b)?
         }
-        Traced::WithNumber { name, number, left } => {
+        Traced::WithNumber { function, number, left } => {
             let kind = arithmetic(call.dtype(0));
             let x = call.input_as(0, kind)?;
             let number = call.graph().number(*number, kind);
             let [a, b] = if *left { [number, x] } else { [x, number] };
-            binary(call, name, a, b)?
+            binary(call, *function, a, b)?
         }
         Traced::Where => {
             let [a, b] = operands(call)?;
@@ -90,59 +91,35 @@ pub(super) fn wrapped(call: &mut Call, id: Id) -> Id {
     if unsigned { call.graph().cast(id, ElementType::Uint32) } else { id }
 }
 
-fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
-    if DIVISIONS.contains(&name) {
-        return division(call, name, a, b).map(Some);
-    }
-    let plain = match name {
-        "add" => "Add",
-        "sub" => "Sub",
-        "mul" => "Mul",
-        "div" => "Div",
-        "pow" => "Pow",
-        "maximum" => "Max",
-        "minimum" => "Min",
-        "bitwise_and" => "BitwiseAnd",
-        "bitwise_or" => "BitwiseOr",
-        "bitwise_xor" => "BitwiseXor",
-        _ => "",
-    };
-    if !plain.is_empty() {
-        // A bias has no part in the shape of the sum.
-        let bias = plain == "Add" && call.shape(0) == call.out_shape();
-        let fused = if bias { with_bias(call.graph(), a, b) } else { None };
-        let id = fused.unwrap_or_else(|| call.graph().simple(plain, &[a, b]));
-        return Ok(Some(wrapped(call, id)));
-    }
-    let g = call.graph();
-    Ok(Some(match name {
-        "eq" => g.truth("Equal", &[a, b]),
-        "lt" => g.truth("Less", &[a, b]),
-        "le" => g.truth("LessOrEqual", &[a, b]),
-        "gt" => g.truth("Greater", &[a, b]),
-        "ge" => g.truth("GreaterOrEqual", &[a, b]),
-        "ne" => {
-            let equal = g.truth("Equal", &[a, b]);
-            g.truth("Not", &[equal])
+fn binary(call: &mut Call, function: BinaryFn, a: Id, b: Id) -> Result<Option<Id>> {
+    let op = match function.onnx() {
+        Onnx::Operator(op) => op,
+        Onnx::Composed(PairComposition::NotEqual) => {
+            let equal = call.graph().truth("Equal", &[a, b]);
+            return Ok(Some(call.graph().truth("Not", &[equal])));
         }
-        "logical_and" => g.truth("And", &[a, b]),
-        "logical_or" => g.truth("Or", &[a, b]),
-        "logical_xor" => g.truth("Xor", &[a, b]),
-        _ => return Ok(None),
-    }))
+        Onnx::Composed(division) => return divided(call, division, a, b).map(Some),
+        Onnx::Nothing => return Ok(None),
+    };
+    if function.is_truth() {
+        return Ok(Some(call.graph().truth(op, &[a, b])));
+    }
+    // A bias has no part in the shape of the sum.
+    let bias = function == BinaryFn::Add && call.shape(0) == call.out_shape();
+    let fused = if bias { with_bias(call.graph(), a, b) } else { None };
+    let id = fused.unwrap_or_else(|| call.graph().simple(op, &[a, b]));
+    Ok(Some(wrapped(call, id)))
 }
 
-const DIVISIONS: [&str; 4] = ["div_trunc", "div_floor", "fmod", "rem"];
-
 /// Quotients that are whole, and their remainders.
-fn division(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Id> {
+fn divided(call: &mut Call, division: PairComposition, a: Id, b: Id) -> Result<Id> {
     let dtype = call.dtype(0).wide();
     let g = call.graph();
     if dtype == DType::F32 {
-        return Ok(match name {
-            "fmod" => exact::truncated_remainder(g, a, b),
-            "rem" => exact::remainder(g, a, b),
-            "div_floor" => exact::floor_quotient(g, a, b),
+        return Ok(match division {
+            PairComposition::Fmod => exact::truncated_remainder(g, a, b),
+            PairComposition::Rem => exact::remainder(g, a, b),
+            PairComposition::DivFloor => exact::floor_quotient(g, a, b),
             _ => {
                 let quotient = g.simple("Div", &[a, b]);
                 truncated(g, quotient)
@@ -152,15 +129,15 @@ fn division(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Id> {
     // In the longer type, the least integer divided by −1 has a result, which wraps around.
     let [a, b] = [a, b].map(|x| g.cast(x, ElementType::Int64));
     let b = exact::divisor(g, b);
-    let id = match name {
-        "fmod" => exact::truncated_remainder(g, a, b),
-        "rem" => g.simple("Mod", &[a, b]),
-        "div_trunc" => g.simple("Div", &[a, b]),
-        _ => {
+    let id = match division {
+        PairComposition::Fmod => exact::truncated_remainder(g, a, b),
+        PairComposition::Rem => g.simple("Mod", &[a, b]),
+        PairComposition::DivFloor => {
             let rest = g.simple("Mod", &[a, b]);
             let whole = g.simple("Sub", &[a, rest]);
             g.simple("Div", &[whole, b])
         }
+        _ => g.simple("Div", &[a, b]),
     };
     Ok(g.cast(id, ElementType::natural(dtype)))
 }
@@ -186,102 +163,55 @@ fn truncated(g: &mut Graph, x: Id) -> Id {
     g.simple("Mul", &[whole, sign])
 }
 
-fn unary(call: &mut Call, name: &str, args: [f64; 2]) -> Result<Option<Id>> {
-    if name == "logical_not" {
-        let x = call.input_as(0, ElementType::Bool)?;
-        return Ok(Some(call.graph().truth("Not", &[x])));
-    }
-    if call.dtype(0).wide() == DType::F32 {
-        let x = call.input(0)?;
-        return Ok(of_float(call.graph(), name, x, args));
-    }
-    let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+fn unary(call: &mut Call, function: UnaryFn, args: [f64; 2]) -> Result<Option<Id>> {
+    let x = match (function, call.dtype(0).wide()) {
+        (UnaryFn::Not, _) => call.input_as(0, ElementType::Bool)?,
+        (_, DType::F32) => call.input(0)?,
+        (_, wide) => call.input_as(0, arithmetic(wide))?,
+    };
+    let kind = if call.dtype(0).wide() == DType::F32 { FLOAT } else { call.graph().kind(x) };
     let g = call.graph();
-    let kind = g.kind(x);
-    let id = match name {
-        "neg" => g.simple("Neg", &[x]),
-        "abs" => g.simple("Abs", &[x]),
-        "sign" => g.simple("Sign", &[x]),
-        "square" => g.simple("Mul", &[x, x]),
-        "bitwise_not" => g.simple("BitwiseNot", &[x]),
-        "clamp" => {
-            let [low, high] = args.map(|bound| g.number(bound, kind));
-            g.simple("Clip", &[x, low, high])
-        }
-        _ => return Ok(None),
+    let id = match function.onnx() {
+        Onnx::Operator(op) if function.is_truth() => return Ok(Some(g.truth(op, &[x]))),
+        Onnx::Operator(op) => g.simple(op, &[x]),
+        Onnx::Composed(form) => composed(g, form, x, kind, args),
+        Onnx::Nothing => return Ok(None),
     };
     Ok(Some(wrapped(call, id)))
 }
 
-/// The operators that have the name of a function, in their way of writing it.
-fn named(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "neg" => "Neg",
-        "abs" => "Abs",
-        "sign" => "Sign",
-        "recip" => "Reciprocal",
-        "exp" => "Exp",
-        "log" => "Log",
-        "sqrt" => "Sqrt",
-        "sin" => "Sin",
-        "cos" => "Cos",
-        "tan" => "Tan",
-        "asin" => "Asin",
-        "acos" => "Acos",
-        "atan" => "Atan",
-        "sinh" => "Sinh",
-        "cosh" => "Cosh",
-        "asinh" => "Asinh",
-        "acosh" => "Acosh",
-        "atanh" => "Atanh",
-        "tanh" => "Tanh",
-        "sigmoid" => "Sigmoid",
-        "erf" => "Erf",
-        "floor" => "Floor",
-        "ceil" => "Ceil",
-        "round" => "Round",
-        "relu" => "Relu",
-        "mish" => "Mish",
-        "hardswish" => "HardSwish",
-        "softsign" => "Softsign",
-        _ => return None,
-    })
-}
-
-fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
-    if let Some(op) = named(name) {
-        return Some(g.simple(op, &[x]));
-    }
+/// The functions that are no plain operator. `kind` is the type of numbers that meet x.
+fn composed(g: &mut Graph, form: Composition, x: Id, kind: ElementType, [a, b]: [f64; 2]) -> Id {
     let alpha = |value: f64| [("alpha", (value as f32).into())];
-    Some(match name {
-        "square" => g.simple("Mul", &[x, x]),
-        "exp2" => {
+    match form {
+        Composition::Square => g.simple("Mul", &[x, x]),
+        Composition::Exp2 => {
             let two = g.number(2.0, FLOAT);
             g.simple("Pow", &[two, x])
         }
-        "expm1" => exact::expm1(g, x),
-        "log2" => {
+        Composition::Expm1 => exact::expm1(g, x),
+        Composition::Log2 => {
             let log = g.simple("Log", &[x]);
             with_number(g, "Div", log, LN_2)
         }
-        "log1p" => exact::log1p(g, x),
-        "rsqrt" => {
+        Composition::Log1p => exact::log1p(g, x),
+        Composition::Rsqrt => {
             let root = g.simple("Sqrt", &[x]);
             g.simple("Reciprocal", &[root])
         }
-        "trunc" => truncated(g, x),
-        "clamp" | "hardtanh" => {
+        Composition::Trunc => truncated(g, x),
+        Composition::Clip => {
             // Both are given, also if they are infinite: others are the largest finite numbers in ONNX Runtime.
-            let [low, high] = [a, b].map(|bound| g.number(bound, FLOAT));
+            let [low, high] = [a, b].map(|bound| g.number(bound, kind));
             g.simple("Clip", &[x, low, high])
         }
-        "leaky_relu" => g.node("LeakyRelu", &[x.into()], &alpha(a)),
-        "elu" => g.node("Elu", &[x.into()], &alpha(a)),
-        "hardsigmoid" => {
+        Composition::LeakyRelu => g.node("LeakyRelu", &[x.into()], &alpha(a)),
+        Composition::Elu => g.node("Elu", &[x.into()], &alpha(a)),
+        Composition::HardSigmoid => {
             let attributes = [("alpha", (1.0 / 6.0f32).into()), ("beta", 0.5f32.into())];
             g.node("HardSigmoid", &[x.into()], &attributes)
         }
-        "gelu" => {
+        Composition::Gelu => {
             let scaled = with_number(g, "Mul", x, FRAC_1_SQRT_2);
             let erf = g.simple("Erf", &[scaled]);
             let more = with_number(g, "Add", erf, 1.0);
@@ -289,7 +219,7 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             with_number(g, "Mul", product, 0.5)
         }
         // x · sigmoid(2 √(2/π) (x + 0.044715 x³)), which is x (1 + tanh(…)) / 2
-        "gelu_tanh" => {
+        Composition::GeluTanh => {
             let square = g.simple("Mul", &[x, x]);
             let cubic = with_number(g, "Mul", square, 0.044715);
             let factor = with_number(g, "Add", cubic, 1.0);
@@ -298,12 +228,12 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             let gate = g.simple("Sigmoid", &[inner]);
             g.simple("Mul", &[x, gate])
         }
-        "silu" => {
+        Composition::Silu => {
             let gate = g.simple("Sigmoid", &[x]);
             g.simple("Mul", &[x, gate])
         }
         // Above the threshold, log(1 + exp(x β)) / β is x.
-        "softplus" => {
+        Composition::Softplus => {
             let scaled = if a == 1.0 { x } else { with_number(g, "Mul", x, a) };
             let soft = g.simple("Softplus", &[scaled]);
             let soft = if a == 1.0 { soft } else { with_number(g, "Div", soft, a) };
@@ -311,20 +241,17 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             let above = g.truth("Greater", &[scaled, threshold]);
             chosen(g, above, x, soft)
         }
-        "log_sigmoid" => {
+        Composition::LogSigmoid => {
             let negative = g.simple("Neg", &[x]);
             let soft = g.simple("Softplus", &[negative]);
             g.simple("Neg", &[soft])
         }
-        "isnan" => g.truth("IsNaN", &[x]),
-        "isinf" => g.truth("IsInf", &[x]),
-        "isfinite" => {
+        Composition::IsFinite => {
             let either = [g.truth("IsNaN", &[x]), g.truth("IsInf", &[x])];
             let either = g.truth("Or", &either);
             g.truth("Not", &[either])
         }
-        _ => return None,
-    })
+    }
 }
 
 pub(super) fn with_number(g: &mut Graph, op: &'static str, x: Id, number: f64) -> Id {

@@ -9,13 +9,14 @@ use super::super::value::Value;
 use crate::autograd::is_recording;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::{BinaryFn, UnaryFn};
 use crate::tensor::Tensor;
 
 /// What a cast makes on the host is there for the next operator up to this many elements.
 const FEW: usize = 4096;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
-    unary(op).or_else(|| binary(op)).or_else(|| activation(op)).or_else(|| {
+    activation(op).or_else(|| {
         Some(match op {
             "Identity" => Operator::Values(|call| Ok(vec![call.needed(0)?.clone()])),
             "Dropout" => Operator::Values(dropout),
@@ -34,69 +35,18 @@ pub(super) fn find(op: &str) -> Option<Operator> {
             }),
             "Clip" => Operator::One(clip),
             "IsInf" => Operator::One(is_inf),
-            _ => return None,
+            "Relu" => Operator::One(|call| positive(&call.x(0)?)),
+            "Sum" => Operator::Binary(BinaryFn::Add),
+            // This crate's quotient of integers is a float, as in PyTorch; ONNX's is a whole number.
+            "Div" => {
+                Operator::One(|call| fold(call, |x, y| if x.dtype().is_float() { x.div(y) } else { x.div_trunc(y) }))
+            }
+            op => match UnaryFn::of_operator(op) {
+                Some(function) => Operator::Unary(function),
+                None => Operator::Binary(BinaryFn::of_operator(op)?),
+            },
         })
     })
-}
-
-fn unary(op: &str) -> Option<Operator> {
-    Some(Operator::One(match op {
-        "Abs" => |call| call.x(0)?.abs(),
-        "Neg" => |call| call.x(0)?.neg(),
-        "Sign" => |call| call.x(0)?.sign(),
-        "Exp" => |call| call.x(0)?.exp(),
-        "Log" => |call| call.x(0)?.log(),
-        "Sqrt" => |call| call.x(0)?.sqrt(),
-        "Reciprocal" => |call| call.x(0)?.recip(),
-        "Sin" => |call| call.x(0)?.sin(),
-        "Cos" => |call| call.x(0)?.cos(),
-        "Tan" => |call| call.x(0)?.tan(),
-        "Tanh" => |call| call.x(0)?.tanh(),
-        "Asin" => |call| call.x(0)?.asin(),
-        "Acos" => |call| call.x(0)?.acos(),
-        "Atan" => |call| call.x(0)?.atan(),
-        "Sinh" => |call| call.x(0)?.sinh(),
-        "Cosh" => |call| call.x(0)?.cosh(),
-        "Asinh" => |call| call.x(0)?.asinh(),
-        "Acosh" => |call| call.x(0)?.acosh(),
-        "Atanh" => |call| call.x(0)?.atanh(),
-        "Sigmoid" => |call| call.x(0)?.sigmoid(),
-        "Erf" => |call| call.x(0)?.erf(),
-        "Floor" => |call| call.x(0)?.floor(),
-        "Ceil" => |call| call.x(0)?.ceil(),
-        "Round" => |call| call.x(0)?.round(),
-        "Relu" => |call| positive(&call.x(0)?),
-        "HardSwish" => |call| call.x(0)?.hardswish(),
-        "Mish" => |call| call.x(0)?.mish(),
-        // Beyond the bound, it is x to the last bit.
-        "Softplus" => |call| call.x(0)?.softplus(1.0, if call.exact { 40.0 } else { 20.0 }),
-        "Softsign" => |call| call.x(0)?.softsign(),
-        "IsNaN" => |call| call.x(0)?.isnan(),
-        "Not" => |call| call.x(0)?.logical_not(),
-        _ => return None,
-    }))
-}
-
-/// What takes two tensors, or any number of them from left to right.
-fn binary(op: &str) -> Option<Operator> {
-    Some(Operator::One(match op {
-        "Add" | "Sum" => |call| fold(call, |x, y| x.add(y)),
-        "Sub" => |call| fold(call, |x, y| x.sub(y)),
-        "Mul" => |call| fold(call, |x, y| x.mul(y)),
-        "Max" => |call| fold(call, |x, y| x.maximum(y)),
-        "Min" => |call| fold(call, |x, y| x.minimum(y)),
-        "Equal" => |call| fold(call, |x, y| x.eq(y)),
-        "Greater" => |call| fold(call, |x, y| x.gt(y)),
-        "GreaterOrEqual" => |call| fold(call, |x, y| x.ge(y)),
-        "Less" => |call| fold(call, |x, y| x.lt(y)),
-        "LessOrEqual" => |call| fold(call, |x, y| x.le(y)),
-        "And" => |call| fold(call, Tensor::logical_and),
-        "Or" => |call| fold(call, Tensor::logical_or),
-        "Xor" => |call| fold(call, Tensor::logical_xor),
-        // This crate's quotient of integers is a float, as in PyTorch; ONNX's is a whole number.
-        "Div" => |call| fold(call, |x, y| if x.dtype().is_float() { x.div(y) } else { x.div_trunc(y) }),
-        _ => return None,
-    }))
 }
 
 /// max(x, 0)
@@ -104,7 +54,8 @@ fn positive(x: &Tensor) -> Result<Tensor> {
     if x.dtype() == DType::I64 { x.maximum(0) } else { x.relu() }
 }
 
-fn fold(call: &Call, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+/// What takes two tensors, or any number of them from left to right.
+pub(in crate::onnx) fn fold(call: &Call, f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let mut all = call.all()?.into_iter();
     let mut out = all.next().ok_or_else(|| fault("input 0 is missing"))?;
     for tensor in all {
@@ -267,6 +218,8 @@ fn activation(op: &str) -> Option<Operator> {
         "LeakyRelu" => |call| call.x(0)?.leaky_relu(call.float("alpha", 0.01)),
         "Elu" => |call| call.x(0)?.elu(call.float("alpha", 1.0)),
         "Gelu" => gelu,
+        // Beyond the bound, it is x to the last bit.
+        "Softplus" => |call| call.x(0)?.softplus(1.0, if call.exact { 40.0 } else { 20.0 }),
         "HardSigmoid" => |call| {
             let sixth = (call.float("alpha", 0.2) - 1.0 / 6.0).abs() < 1e-7 && call.float("beta", 0.5) == 0.5;
             if sixth {

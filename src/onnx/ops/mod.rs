@@ -27,6 +27,7 @@ mod window;
 
 use super::call::Operator;
 
+pub(super) use elementwise::fold;
 pub(super) use fused_attention::{FUSED_ATTENTION, fused_attention};
 pub(super) use index::{Range, slice_range};
 pub(super) use long::range;
@@ -37,6 +38,8 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
     match domain {
         "" => {
             let families = [
+                // Before the elementwise tables, which have these operators for 32 bits.
+                bits::find,
                 elementwise::find,
                 reduce::find,
                 linear::find,
@@ -48,7 +51,6 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
                 pools::find,
                 quantised::find,
                 detection::find,
-                bits::find,
                 signal::find,
                 random::find,
                 values::find,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
+use super::{Long, of_pairs, pairs, unsupported, untracked};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::ops::elementwise::binary::Number;
+use crate::error::Result;
+use crate::ops::elementwise::binary::BinaryFn;
 use crate::ops::inputs::Walk;
-use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Op, Output, Strided, apply, expect_dtype};
+use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Op, Output, Strided, apply, expect_dtype, only_on_the_host};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -16,8 +16,7 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 struct OfTwo {
     name: &'static str,
-    truth: bool,
-    dtype: DType,
+    formula: LongFunction,
 }
 
 /// The layout of elements, in words, of that of their words.
@@ -37,7 +36,7 @@ impl Op for OfTwo {
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let [a, b] = [0, 1].map(|i| inputs[i].shape().split_last().map_or(&[][..], |(_, shape)| shape));
         let mut shape = broadcast_shapes(self.name, a, b)?;
-        if self.truth {
+        if matches!(self.formula, LongFunction::Truths(_)) {
             return Ok((shape, DType::Bool));
         }
         shape.push(2);
@@ -45,112 +44,83 @@ impl Op for OfTwo {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
-        let run = Run { op: self, inputs };
-        let done = match (self.truth, self.dtype) {
-            (true, DType::I64) => run.truths::<i64>(out),
-            (true, _) => run.truths::<f64>(out),
-            (_, DType::I64) => run.integers(out),
-            _ => run.floats(out),
-        };
-        done.unwrap_or_else(|| Err(Error::internal(format!("{} of {}", self.name, self.dtype))))
+        let words = [0, 1].map(|i| inputs[i].all::<u32>());
+        let [a, b] = [0, 1].map(|i| elements(inputs[i].layout()));
+        match self.formula {
+            LongFunction::Values(each) => {
+                let out = out.0.as_chunks_mut().0;
+                Walk::broadcast_rows(self.name, [&a, &b], out, 1, |at, steps, out| each(words, at, steps, out))
+            }
+            LongFunction::Truths(each) => {
+                Walk::broadcast_rows(self.name, [&a, &b], out.0, 1, |at, steps, out| each(words, at, steps, out))
+            }
+        }
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        host_only(self.name, self.dtype)
+        Err(only_on_the_host(self.name))
     }
 }
 
-struct Run<'a> {
-    op: &'a OfTwo,
-    inputs: &'a [CpuIn<'a, Strided>],
+/// The words of both operands, where the first elements are, and the steps from one element to the next; the results. Steps may be
+/// negative, as wrapped numbers.
+type Each<R> = fn([&[u32]; 2], [usize; 2], [usize; 2], &mut [R]);
+
+/// A formula of a row.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) enum LongFunction {
+    Values(Each<[u32; 2]>),
+    Truths(Each<u32>),
 }
 
-impl Run<'_> {
-    fn each<S: Long, R: Send>(&self, out: &mut [R], f: impl Fn(S, S) -> R + Sync) -> Option<Result<()>> {
-        let [x, y] = [0, 1].map(|i| self.inputs[i].all::<u32>());
-        let [a, b] = [0, 1].map(|i| elements(self.inputs[i].layout()));
-        Some(Walk::broadcast_rows(self.op.name, [&a, &b], out, 1, |[mut i, mut j], [step_x, step_y], out| {
-            for out in out {
-                *out = f(S::of([x[i], x[i + 1]]), S::of([y[j], y[j + 1]]));
-                // The steps may be negative, as wrapped numbers.
-                (i, j) = (i.wrapping_add(step_x), j.wrapping_add(step_y));
-            }
-        }))
-    }
-
-    fn truths<S: Long>(&self, out: CpuOut) -> Option<Result<()>> {
-        let test: fn(&S, &S) -> bool = match self.op.name {
-            "eq" => S::eq,
-            "ne" => S::ne,
-            "lt" => S::lt,
-            "le" => S::le,
-            "gt" => S::gt,
-            "ge" => S::ge,
-            _ => return None,
-        };
-        self.each(out.0, move |x: S, y: S| u32::from(test(&x, &y)))
-    }
-
-    /// The functions that both types have.
-    fn numbers<S: Long + Number>(&self, out: CpuOut) -> Option<Result<()>> {
-        macro_rules! row {
-            ($f:path) => {
-                self.each(out.0.as_chunks_mut().0, |x: S, y: S| $f(x, y).pair())
-            };
-        }
-        match self.op.name {
-            "add" => row!(S::plus),
-            "sub" => row!(S::minus),
-            "mul" => row!(S::times),
-            "div_trunc" => row!(S::div_trunc),
-            "div_floor" => row!(S::div_floor),
-            "fmod" => row!(S::fmod),
-            "rem" => row!(S::rem),
-            "pow" => row!(S::power),
-            "maximum" => row!(S::larger),
-            "minimum" => row!(S::smaller),
-            _ => None,
-        }
-    }
-
-    fn integers(&self, out: CpuOut) -> Option<Result<()>> {
-        macro_rules! row {
-            ($f:expr) => {
-                self.each(out.0.as_chunks_mut().0, |x: i64, y: i64| $f(x, y).pair())
-            };
-        }
-        let within = |places: i64| (0..64).contains(&places);
-        match self.op.name {
-            "bitwise_and" => row!(|x: i64, y: i64| x & y),
-            "bitwise_or" => row!(|x: i64, y: i64| x | y),
-            "bitwise_xor" => row!(|x: i64, y: i64| x ^ y),
-            "bitwise_left_shift" => row!(|x: i64, y: i64| if within(y) { x << y } else { 0 }),
-            // A shift by more leaves the sign.
-            "bitwise_right_shift" => row!(|x: i64, y: i64| if within(y) { x >> y } else { x >> 63 }),
-            _ => self.numbers::<i64>(out),
-        }
-    }
-
-    fn floats(&self, out: CpuOut) -> Option<Result<()>> {
-        match self.op.name {
-            "div" => self.each(out.0.as_chunks_mut().0, |x: f64, y: f64| (x / y).pair()),
-            "atan2" => self.each(out.0.as_chunks_mut().0, |x: f64, y: f64| x.atan2(y).pair()),
-            _ => self.numbers::<f64>(out),
-        }
+fn each<S: Long, R>(
+    [x, y]: [&[u32]; 2],
+    [mut i, mut j]: [usize; 2],
+    [step_x, step_y]: [usize; 2],
+    out: &mut [R],
+    f: impl Fn(S, S) -> R,
+) {
+    for out in out {
+        *out = f(S::of([x[i], x[i + 1]]), S::of([y[j], y[j + 1]]));
+        (i, j) = (i.wrapping_add(step_x), j.wrapping_add(step_y));
     }
 }
 
-/// Computes a function of two tensors of one 64-bit type, by its name.
-pub(in crate::ops) fn of_two(name: &'static str, truth: bool, inputs: &[&Tensor]) -> Result<Tensor> {
-    let (a, b) = (inputs[0], inputs[1]);
+/// The loop of a formula.
+pub(in crate::ops) fn values<S: Long>(
+    words: [&[u32]; 2],
+    at: [usize; 2],
+    steps: [usize; 2],
+    out: &mut [[u32; 2]],
+    f: impl Fn(S, S) -> S,
+) {
+    each(words, at, steps, out, |x: S, y: S| f(x, y).pair());
+}
+
+/// The loop of a comparison.
+pub(in crate::ops) fn truths<S: Long>(
+    words: [&[u32]; 2],
+    at: [usize; 2],
+    steps: [usize; 2],
+    out: &mut [u32],
+    f: impl Fn(S, S) -> bool,
+) {
+    each(words, at, steps, out, |x: S, y: S| u32::from(f(x, y)));
+}
+
+/// Computes a function of two tensors of one 64-bit type.
+pub(in crate::ops) fn of_two(function: BinaryFn, inputs: &[&Tensor]) -> Result<Tensor> {
+    let (a, b, name) = (inputs[0], inputs[1], function.name());
     expect_dtype(name, b, a.dtype())?;
-    if !a.device().is_cpu() {
+    let dtype = a.dtype();
+    let types = &function.row().types;
+    let formula = if dtype == DType::I64 { types.i64 } else { types.f64 };
+    let Some(formula) = formula.filter(|_| a.device().is_cpu()) else {
         return Err(unsupported(name, a));
-    }
-    if !truth {
+    };
+    if !types.truth {
         untracked(name, inputs)?;
     }
-    let dtype = a.dtype();
-    let out = apply(OfTwo { name, truth, dtype }, &[&pairs(a), &pairs(b)])?;
-    if truth { Ok(out) } else { of_pairs(&out, dtype) }
+    let out = apply(OfTwo { name, formula }, &[&pairs(a), &pairs(b)])?;
+    if types.truth { Ok(out) } else { of_pairs(&out, dtype) }
 }

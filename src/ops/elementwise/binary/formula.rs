@@ -3,8 +3,7 @@
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 use crate::error::{Error, Result};
-use crate::ops::elementwise::binary as pairs;
-use crate::ops::elementwise::binary::Pair;
+use crate::ops::elementwise::binary::BinaryFn;
 use crate::ops::elementwise::binary::run::binary;
 use crate::ops::{Operand, Scalar};
 use crate::tensor::Tensor;
@@ -66,7 +65,7 @@ impl Formula {
         }
     }
 
-    fn with(self, other: Formula, pair: &'static Pair, numbers: impl FnOnce(f64, f64) -> f64) -> Formula {
+    fn with(self, other: Formula, function: BinaryFn, numbers: impl FnOnce(f64, f64) -> f64) -> Formula {
         if let (Formula::Number(a), Formula::Number(b)) = (&self, &other) {
             return match (a, b, numbers(a.as_f64(), b.as_f64())) {
                 (Scalar::Int(_), Scalar::Int(_), whole) if whole.fract() == 0.0 => {
@@ -75,7 +74,7 @@ impl Formula {
                 (_, _, number) => Formula::Number(Scalar::Float(number)),
             };
         }
-        Formula::Value(self.operand().and_then(|a| binary(pair, a, other.operand()?)))
+        Formula::Value(self.operand().and_then(|a| binary(function, a, other.operand()?)))
     }
 
     fn operand(&self) -> Result<Operand<'_>> {
@@ -87,17 +86,17 @@ impl Formula {
 }
 
 macro_rules! operators {
-    ($($trait:ident $method:ident $pair:ident $op:tt;)*) => {$(
+    ($($trait:ident $method:ident $op:tt;)*) => {$(
         impl $trait for Formula {
             type Output = Formula;
 
             fn $method(self, other: Formula) -> Formula {
-                self.with(other, &pairs::$pair, |a, b| a $op b)
+                self.with(other, BinaryFn::$trait, |a, b| a $op b)
             }
         }
     )*};
 }
-operators! { Add add ADD +; Sub sub SUB -; Mul mul MUL *; Div div DIV /; Rem rem REM %; }
+operators! { Add add +; Sub sub -; Mul mul *; Div div /; Rem rem %; }
 
 impl Neg for Formula {
     type Output = Formula;

@@ -1,24 +1,32 @@
-//! The table of functions of two elements: each formula in Rust and in WGSL, for each type that kernels compute with,
-//! and the gradients of both operands.
+//! Functions of two elements: what a row of the table has. A row has each formula in Rust and in WGSL, for each type that kernels
+//! compute with, and the gradients of both operands. The rows are in `table`.
 //!
 //! The WGSL formula is put before `binary.wgsl` as a header. It calls functions `m_…` of `float_pairs.wgsl`, or the
 //! functions of whole numbers of `whole_pairs.wgsl`.
 
 pub(in crate::ops) mod formula;
 mod methods;
+mod number;
 pub(in crate::ops) mod operand;
 mod run;
+mod table;
 
 use crate::device::gpu::{FOURS, Shader, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
+use crate::ops::Saves;
+use crate::ops::elementwise::onnx::{Onnx, PairComposition};
 use crate::ops::elementwise::unary::{MATH, SPECIAL};
 use crate::ops::inplace::filled;
 use crate::ops::inputs::{STRIDED, StridedParams};
-use crate::ops::no_gradient;
+use crate::ops::long::pair::LongFunction;
 use crate::tensor::Tensor;
 use operand::Operand;
 use run::binary;
+
+pub(in crate::ops) use number::Number;
+pub(crate) use run::of_two;
+pub(crate) use table::BinaryFn;
 
 shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || headers("binary"));
 // The same shader with the functions for rows of floats, and with those for rows of integers.
@@ -55,13 +63,13 @@ impl Chain<'_> {
     }
 
     /// Returns g times a function of two operands.
-    fn times(&self, pair: &'static Pair, x: Operand, y: Operand) -> Result<Tensor> {
+    fn times(&self, pair: BinaryFn, x: Operand, y: Operand) -> Result<Tensor> {
         self.g.mul(&binary(pair, x, y)?)
     }
 
     /// Returns g times the derivative of y xʸ⁻¹ by x, which is y times this function of x and y − 1.
     fn of_power(&self) -> Result<Tensor> {
-        let times = |y: Operand, less: Operand| self.g.mul(y)?.mul(&binary(&POW_BASE, self.a, less)?);
+        let times = |y: Operand, less: Operand| self.g.mul(y)?.mul(&binary(BinaryFn::PowBase, self.a, less)?);
         match self.b {
             Operand::Tensor(y) => times(self.b, (&y.sub(1.0)?).into()),
             Operand::Scalar(y) => times(self.b, (y.as_f64() - 1.0).into()),
@@ -70,164 +78,119 @@ impl Chain<'_> {
 }
 
 /// A function for one type.
-#[derive(Debug)]
 pub(in crate::ops) struct TypedFunction {
     shader: Shader<StridedParams>,
     header: &'static str,
     each: Each,
 }
 
-/// A function of two elements.
-#[derive(Debug)]
-pub(in crate::ops) struct Pair {
-    pub name: &'static str,
+/// The formulas of a function.
+pub(in crate::ops) struct Types {
     /// Whether the result is 0 or 1, which is converted to a boolean.
     pub truth: bool,
-    /// The gradients of the first and the second operand; a function without them cannot be differentiated.
-    gradient: Option<[PairGradient; 2]>,
     f32: Option<TypedFunction>,
     i32: Option<TypedFunction>,
     u32: Option<TypedFunction>,
+    pub f64: Option<LongFunction>,
+    pub i64: Option<LongFunction>,
+}
+
+/// What the gradient of an operand reads, by bits: the operands and the result.
+const A: u32 = 1;
+const B: u32 = 2;
+const OUT: u32 = 4;
+
+/// The gradient of one operand.
+struct Side {
+    reads: u32,
+    /// Whether it changes with what it reads by jumps only.
+    jumps: bool,
+    gradient: PairGradient,
+}
+
+/// Returns a gradient that changes smoothly with what it reads.
+const fn smooth(reads: u32, gradient: PairGradient) -> Side {
+    Side { reads, jumps: false, gradient }
+}
+
+/// Returns a gradient that is that of the result times a factor which only jumps.
+const fn jumps(reads: u32, gradient: PairGradient) -> Side {
+    Side { reads, jumps: true, gradient }
+}
+
+/// A row of the table: all of a function but its name.
+pub(in crate::ops) struct Pair {
+    pub types: Types,
+    /// The gradients of the first and the second operand; a function without them cannot be differentiated.
+    gradient: Option<[Side; 2]>,
+    onnx: Onnx<PairComposition>,
+}
+
+/// Returns what is read of the inputs of an op, of which each is an operand, and of the result.
+fn saves(reads: u32, inputs: &[u32]) -> Saves {
+    let bits = inputs.iter().enumerate().map(|(i, operand)| u32::from(reads & operand != 0) << i).sum();
+    match (bits, reads & OUT != 0) {
+        (0, false) => Saves::Nothing,
+        (1, false) => Saves::Input(0),
+        (2, false) => Saves::Input(1),
+        (_, false) => Saves::Inputs,
+        (bits, true) => Saves::OutputAnd(bits),
+    }
 }
 
 impl Pair {
     /// Returns the text that precedes the shader for f32.
     pub fn float_header(&self) -> Option<&'static str> {
-        self.f32.as_ref().map(|function| function.header)
+        self.types.f32.as_ref().map(|function| function.header)
     }
 
     /// Returns the function for a type that kernels compute with; `None` if there is none. Types of 64 bits have a function of their
-    /// own (`ops/long/`) where the type of 32 bits has one.
+    /// own where the type of 32 bits has one.
     pub fn for_type(&self, dtype: DType) -> Option<&TypedFunction> {
         match dtype {
-            DType::F32 | DType::F64 => self.f32.as_ref(),
-            DType::I32 | DType::I64 => self.i32.as_ref(),
-            DType::U32 => self.u32.as_ref(),
+            DType::F32 | DType::F64 => self.types.f32.as_ref(),
+            DType::I32 | DType::I64 => self.types.i32.as_ref(),
+            DType::U32 => self.types.u32.as_ref(),
             _ => None,
         }
     }
+
+    /// Returns what the gradients of some operands read of the inputs of an op, of which each is an operand.
+    fn saves(&self, inputs: &[u32]) -> Saves {
+        let Some(sides) = &self.gradient else { return Saves::Nothing };
+        let reads = |operand: u32| sides[if operand == A { 0 } else { 1 }].reads;
+        saves(inputs.iter().fold(0, |all, &operand| all | reads(operand)), inputs)
+    }
+
+    /// Returns what the gradient of one of the inputs of an op, of which each is an operand, changes with, but by jumps.
+    fn changes_with(&self, input: usize, inputs: &[u32]) -> Saves {
+        let Some(sides) = &self.gradient else { return Saves::Nothing };
+        let side = &sides[if inputs[input] == A { 0 } else { 1 }];
+        saves(if side.jumps { 0 } else { side.reads }, inputs)
+    }
 }
 
-macro_rules! typed {
-    ($t:ident => $r:ident, $shader:ident, $signed:literal, $wgsl:literal, $f:expr) => {
-        Some(TypedFunction {
-            shader: $shader,
-            header: concat!(
-                "alias T = ",
-                stringify!($t),
-                ";\nalias R = ",
-                stringify!($r),
-                ";\nconst SIGNED = ",
-                $signed,
-                ";\nfn f(x: T, y: T) -> R { return ",
-                $wgsl,
-                "; }\n"
-            ),
-            each: |x, sx, y, sy, out| each::<$t, $r>(x, sx, y, sy, out, $f),
-        })
-    };
+#[cfg_attr(not(feature = "onnx"), allow(dead_code, reason = "only the import and the export of ONNX ask for it"))]
+impl BinaryFn {
+    pub(crate) fn onnx(self) -> Onnx<PairComposition> {
+        self.row().onnx
+    }
+
+    pub(crate) fn is_truth(self) -> bool {
+        self.row().types.truth
+    }
+
+    /// Returns the function that ONNX has as this operator.
+    pub(crate) fn of_operator(op: &str) -> Option<BinaryFn> {
+        BinaryFn::ALL.iter().copied().find(|function| matches!(function.onnx(), Onnx::Operator(name) if name == op))
+    }
 }
 
-/// Defines the rows: `all` for any type; `truth` for any type, with the result 0 or 1; `split` with a formula for
-/// floats and one for integers; `floats` and `bits` for one type. The gradients of the two operands follow the formula,
-/// if it has any.
-macro_rules! pairs {
-    ($($pair:ident = $kind:ident $name:literal ($($formula:tt)*) $([$da:expr, $db:expr])?;)*) => {
-        $(pub(in crate::ops) static $pair: Pair = Pair {
-            name: $name,
-            gradient: pairs!(@ gradient $([$da, $db])?),
-            ..pairs!(@ $kind $($formula)*)
-        };)*
-        static ALL: &[&Pair] = &[$(&$pair),*];
-    };
-    (@ gradient) => { None };
-    (@ gradient [$da:expr, $db:expr]) => { Some([$da, $db]) };
-    (@ all $f:ident, $wgsl:literal) => { Pair {
-        f32: typed!(f32 => f32, SHADER, false, $wgsl, Number::$f),
-        i32: typed!(i32 => i32, SHADER, true, $wgsl, Number::$f),
-        u32: typed!(u32 => u32, SHADER, false, $wgsl, Number::$f),
-        ..NONE
-    } };
-    (@ truth $f:expr, $wgsl:literal) => { Pair {
-        truth: true,
-        f32: typed!(f32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
-        i32: typed!(i32 => u32, SHADER, true, $wgsl, |x, y| u32::from($f(&x, &y))),
-        u32: typed!(u32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
-        ..NONE
-    } };
-    (@ split $f:ident, $float:literal, $whole:literal) => { Pair {
-        f32: typed!(f32 => f32, FLOATS, false, $float, Number::$f),
-        i32: typed!(i32 => i32, WHOLE, true, $whole, Number::$f),
-        u32: typed!(u32 => u32, WHOLE, false, $whole, Number::$f),
-        ..NONE
-    } };
-    (@ whole $f:expr, $wgsl:literal) => { Pair {
-        i32: typed!(i32 => i32, SHADER, true, $wgsl, $f),
-        u32: typed!(u32 => u32, SHADER, false, $wgsl, $f),
-        ..NONE
-    } };
-    (@ floats $f:expr, $wgsl:literal) => { Pair { f32: typed!(f32 => f32, FLOATS, false, $wgsl, $f), ..NONE } };
-    (@ bits_of $f:expr, $wgsl:literal) => { Pair { u32: typed!(u32 => u32, SHADER, false, $wgsl, $f), ..NONE } };
-    (@ bits $f:expr, $wgsl:literal) => { Pair { truth: true, ..pairs!(@ bits_of $f, $wgsl) } };
-}
-
-/// A function without formulas; each row replaces some of its fields.
-const NONE: Pair = Pair { name: "", truth: false, gradient: None, f32: None, i32: None, u32: None };
-
-pairs! {
-    ADD = all "add" (plus, "x + y") [|d| d.unchanged(), |d| d.unchanged()];
-    SUB = all "sub" (minus, "x - y") [|d| d.unchanged(), |d| d.g.neg()];
-    MUL = all "mul" (times, "x * y") [|d| d.g.mul(d.b), |d| d.g.mul(d.a)];
-    // d(a / b) / db = −a / b² = −out / b
-    DIV = floats "div" (|x, y| x / y, "x / y") [|d| d.g.div(d.b), |d| d.g.mul(d.out)?.div(d.b)?.neg()];
-    DIV_TRUNC = split "div_trunc" (div_trunc, "m_div_trunc(x, y)", "quotient(x, y)") [|d| d.zero(), |d| d.zero()];
-    DIV_FLOOR = split "div_floor" (div_floor, "m_div_floor(x, y)", "div_floor(x, y)") [|d| d.zero(), |d| d.zero()];
-    FMOD = split "fmod" (fmod, "m_fmod(x, y)", "fmod(x, y)")
-        [|d| d.unchanged(), |d| d.times(&DIV_TRUNC, d.a, d.b)?.neg()];
-    REM = split "rem" (rem, "m_rem(x, y)", "rem(x, y)") [|d| d.unchanged(), |d| d.times(&DIV_FLOOR, d.a, d.b)?.neg()];
-    POW = split "pow" (power, "m_pow(x, y)", "whole_power(x, y)")
-        [|d| d.times(&POW_BASE, d.a, d.b), |d| d.times(&POW_EXPONENT, d.a, d.b)];
-    MAXIMUM = split "maximum" (larger, "m_max(x, y)", "max(x, y)")
-        [|d| d.times(&SHARE, d.a, d.b), |d| d.times(&SHARE, d.b, d.a)];
-    MINIMUM = split "minimum" (smaller, "m_min(x, y)", "min(x, y)")
-        [|d| d.times(&SHARE, d.b, d.a), |d| d.times(&SHARE, d.a, d.b)];
-    // d atan2(a, b) = (b da − a db) / (a² + b²)
-    ATAN2 = floats "atan2" (f32::atan2, "m_atan2(x, y)")
-        [|d| d.times(&ANGLE_GRADIENT, d.a, d.b), |d| d.times(&ANGLE_GRADIENT, d.b, d.a)?.neg()];
-    EQ = truth "eq" (PartialEq::eq, "select(0u, 1u, x == y)");
-    NE = truth "ne" (PartialEq::ne, "select(1u, 0u, x == y)"); // SPIR-V's ≠ is false for NaN
-    LT = truth "lt" (PartialOrd::lt, "select(0u, 1u, x < y)");
-    LE = truth "le" (PartialOrd::le, "select(0u, 1u, x <= y)");
-    GT = truth "gt" (PartialOrd::gt, "select(0u, 1u, x > y)");
-    GE = truth "ge" (PartialOrd::ge, "select(0u, 1u, x >= y)");
-    AND = bits "logical_and" (|x, y| x & y, "x & y");
-    OR = bits "logical_or" (|x, y| x | y, "x | y");
-    XOR = bits "logical_xor" (|x, y| x ^ y, "x ^ y");
-    BITWISE_AND = whole "bitwise_and" (|x, y| x & y, "x & y");
-    BITWISE_OR = whole "bitwise_or" (|x, y| x | y, "x | y");
-    BITWISE_XOR = whole "bitwise_xor" (|x, y| x ^ y, "x ^ y");
-    LEFT_SHIFT = whole "bitwise_left_shift" (|x, y| if (0..32).contains(&y) { x << y } else { 0 },
-        "select(x << (u32(y) & 31u), T(0), u32(y) > 31u)");
-    // A shift by more leaves the sign.
-    RIGHT_SHIFT = whole "bitwise_right_shift" (|x, y| if (0..32).contains(&y) { x >> y } else { x >> 31 >> 1 },
-        "(x >> min(u32(y) / 2u, 16u)) >> min(u32(y) - u32(y) / 2u, 16u)");
-    OR_ADD = bits_of "add" (|x, y| x | y, "x | y"); // of booleans
-    // Factors of gradients: 1 where equal; the share of the larger element; the gradients of powers and angles.
-    SAME = floats "eq" (|x, y| f32::from(u8::from(x == y)), "select(0.0, 1.0, x == y)") [|d| d.zero(), |d| d.zero()];
-    SHARE = floats "maximum" (|x, y| if x < y { 0.0 } else if x == y { 0.5 } else { 1.0 },
-        "select(select(1.0, 0.5, x == y), 0.0, x < y)") [|d| d.zero(), |d| d.zero()];
-    POW_BASE = floats "pow" (|x, y| if y == 0.0 { 0.0 } else { y * x.powf(y - 1.0) }, "power_by_base(x, y)")
-        [|d| d.of_power(), |_| Err(no_gradient("the gradient of pow"))];
-    POW_EXPONENT = floats "pow" (|x, y| if x == 0.0 && y >= 0.0 { 0.0 } else { x.powf(y) * x.ln() },
-        "power_by_exponent(x, y)");
-    ANGLE_GRADIENT = floats "atan2" (|x, y| if x == 0.0 && y == 0.0 { 0.0 } else { y / (x * x + y * y) },
-        "select(y / (x * x + y * y), 0.0, x == 0.0 && y == 0.0)");
-}
-
-/// Returns the headers of a shader, one for each row that uses it.
+/// Returns the headers of a shader, one for each formula that uses it.
 fn headers(shader: &str) -> Vec<&'static str> {
-    let rows = ALL.iter().flat_map(|pair| [&pair.f32, &pair.i32, &pair.u32]).flatten();
-    rows.filter(|row| row.shader.text.name == shader).map(|row| row.header).collect()
+    let types = BinaryFn::ALL.iter().map(|function| &function.row().types);
+    let formulas = types.flat_map(|types| [&types.f32, &types.i32, &types.u32]).flatten();
+    formulas.filter(|formula| formula.shader.text.name == shader).map(|formula| formula.header).collect()
 }
 
 fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut [u32], f: impl Fn(T, T) -> R) {
@@ -241,98 +204,31 @@ fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut 
     }
 }
 
-/// The functions of a type that the formulas of the table and reductions call.
-pub(in crate::ops) trait Number: Copy {
-    fn plus(self, y: Self) -> Self;
-    fn minus(self, y: Self) -> Self;
-    fn times(self, y: Self) -> Self;
-    fn div_trunc(self, y: Self) -> Self;
-    fn div_floor(self, y: Self) -> Self;
-    fn fmod(self, y: Self) -> Self;
-    fn rem(self, y: Self) -> Self;
-    fn power(self, y: Self) -> Self;
-    fn larger(self, y: Self) -> Self;
-    fn smaller(self, y: Self) -> Self;
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Implements [`Number`] for a type.
-macro_rules! number {
-    ($t:ty { $($name:ident = |$x:ident, $y:ident| $f:expr;)* }) => {
-        #[allow(unused_comparisons, reason = "u32 is never below 0")]
-        impl Number for $t {
-            $(fn $name(self, $y: $t) -> $t {
-                let $x = self;
-                $f
-            })*
-        }
-    };
-}
+    /// What a row does not say is freed, and may be written in place.
+    #[test]
+    fn graphs_keep_what_the_gradients_of_a_row_read() {
+        let of_tensors = |function: BinaryFn| function.row().saves(&[A, B]);
+        let of_tensor_and_number = |function: BinaryFn| function.row().saves(&[A]);
+        let of_number_and_tensor = |function: BinaryFn| function.row().saves(&[B]);
+        assert_eq!([BinaryFn::Add, BinaryFn::Sub].map(of_tensors), [Saves::Nothing; 2]);
+        assert_eq!([BinaryFn::Mul, BinaryFn::Pow, BinaryFn::Maximum].map(of_tensors), [Saves::Inputs; 3]);
+        assert_eq!(of_tensors(BinaryFn::Div), Saves::OutputAnd(0b10));
+        let linear = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Div, BinaryFn::Rem];
+        assert_eq!(linear.map(of_tensor_and_number), [Saves::Nothing; 4]);
+        assert_eq!(of_number_and_tensor(BinaryFn::Div), Saves::OutputAnd(1));
+        assert_eq!(of_number_and_tensor(BinaryFn::Pow), Saves::Input(0));
+        assert_eq!(of_tensor_and_number(BinaryFn::Pow), Saves::Input(0));
+    }
 
-/// Implements [`Number`] for floats.
-macro_rules! floats {
-    ($($t:ident)*) => {$(
-        number! {
-            $t {
-                plus = |x, y| x + y;
-                minus = |x, y| x - y;
-                times = |x, y| x * y;
-                div_trunc = |x, y| (x / y).trunc();
-                div_floor = |x, y| {
-                    let rest = x % y;
-                    if y == 0.0 || rest.is_nan() {
-                        return if y == 0.0 { x / y } else { rest };
-                    }
-                    let below = if rest != 0.0 && (rest < 0.0) != (y < 0.0) { 1.0 } else { 0.0 };
-                    let quotient = ((x - rest) / y).round_ties_even() - below;
-                    if quotient == 0.0 { (0.0 as $t).copysign(x / y) } else { quotient }
-                };
-                fmod = |x, y| x % y;
-                rem = |x, y| {
-                    let rest = x % y;
-                    if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
-                };
-                power = |x, y| x.powf(y);
-                larger = |x, y| if x > y || x.is_nan() { x } else { y };
-                smaller = |x, y| if x < y || x.is_nan() { x } else { y };
-            }
-        }
-    )*};
+    #[test]
+    fn gradients_change_with_what_they_read_smoothly() {
+        let product = BinaryFn::Mul.row();
+        assert_eq!([0, 1].map(|i| product.changes_with(i, &[A, B])), [Saves::Input(1), Saves::Input(0)]);
+        assert_eq!(BinaryFn::Div.row().changes_with(0, &[A, B]), Saves::Input(1));
+        assert_eq!(BinaryFn::Maximum.row().changes_with(1, &[A, B]), Saves::Nothing);
+    }
 }
-floats! { f32 f64 }
-
-/// Implements [`Number`] for integers. They wrap around; x / 0 is x, and its remainder is 0, as in WGSL.
-macro_rules! whole {
-    ($($t:ident)*) => {$(
-        number! {
-            $t {
-                plus = |x, y| x.wrapping_add(y);
-                minus = |x, y| x.wrapping_sub(y);
-                times = |x, y| x.wrapping_mul(y);
-                div_trunc = |x, y| if y == 0 { x } else { x.wrapping_div(y) };
-                div_floor = |x, y| {
-                    let rest = Number::fmod(x, y);
-                    x.div_trunc(y).wrapping_sub($t::from(rest != 0 && (rest < 0) != (y < 0)))
-                };
-                fmod = |x, y| if y == 0 { 0 } else { x.wrapping_rem(y) };
-                rem = |x, y| {
-                    let rest = Number::fmod(x, y);
-                    if rest != 0 && (rest < 0) != (y < 0) { rest.wrapping_add(y) } else { rest }
-                };
-                power = |x, y| {
-                    if y < 0 {
-                        let inverse = if x == 1 || x == (0 as $t).wrapping_sub(1) { x } else { 0 };
-                        return if y & 1 == 0 { inverse.wrapping_mul(inverse) } else { inverse };
-                    }
-                    let low = x.wrapping_pow(y as u32);
-                    match (y >> 16 >> 16) as u32 {
-                        0 => low,
-                        high => x.wrapping_pow(1 << 31).wrapping_pow(2).wrapping_pow(high).wrapping_mul(low),
-                    }
-                };
-                larger = |x, y| x.max(y);
-                smaller = |x, y| x.min(y);
-            }
-        }
-    )*};
-}
-whole! { i32 u32 i64 }

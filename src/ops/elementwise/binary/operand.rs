@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::binary as pairs;
+use crate::ops::elementwise::binary::BinaryFn;
 use crate::ops::elementwise::binary::run::binary;
 use crate::ops::elementwise::cast::narrowed;
 use crate::ops::elementwise::promote::result_type;
@@ -169,7 +169,7 @@ impl std::fmt::Debug for Operand<'_> {
 /// be a `Result`. The left one may not, nor the right one of a number: Rust's orphan rule requires that the first of the
 /// two types which is not a parameter is one of this crate.
 macro_rules! operators {
-    ($($trait:ident $method:ident $pair:ident;)*) => {$(
+    ($($trait:ident $method:ident;)*) => {$(
         operators! { @ $trait $method [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor]
             => |a, b| Tensor::$method(&a, &b) }
         operators! { @ $trait $method [&Tensor, Result<Tensor, Error>] [Tensor, Result<Tensor, Error>]
@@ -177,7 +177,7 @@ macro_rules! operators {
         operators! { @ $trait $method [&Tensor, f32] [&Tensor, i32] [Tensor, f32] [Tensor, i32]
             => |a, b| Tensor::$method(&a, b) }
         operators! { @ $trait $method [f32, &Tensor] [i32, &Tensor] [f32, Tensor] [i32, Tensor]
-            => |a, b| binary(&pairs::$pair, a.into(), (&b).into()) }
+            => |a, b| binary(BinaryFn::$trait, a.into(), (&b).into()) }
     )*};
     (@ $trait:ident $method:ident $([$left:ty, $right:ty])* => |$a:ident, $b:ident| $result:expr) => {$(
         impl std::ops::$trait<$right> for $left {
@@ -189,7 +189,7 @@ macro_rules! operators {
         }
     )*};
 }
-operators! { Add add ADD; Sub sub SUB; Mul mul MUL; Div div DIV; Rem rem REM; }
+operators! { Add add; Sub sub; Mul mul; Div div; Rem rem; }
 
 impl std::ops::Neg for &Tensor {
     type Output = Result<Tensor, Error>;

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::operand::{Operand, Scalar, common_type};
-use super::{Chain, FLOAT_PAIRS, FLOATS, Pair, TypedFunction};
+use super::{A, B, BinaryFn, Chain, FLOAT_PAIRS, FLOATS, TypedFunction};
 use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
-use crate::ops::long::pair::of_two;
+use crate::ops::long::pair;
 use crate::ops::parts::{alike, broadcast};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -22,43 +21,44 @@ use crate::tensor::Tensor;
 use anygpu_host::tasks::share;
 
 /// Computes a function of two operands, converted to their common type. Comparisons return booleans.
-pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Result<Tensor> {
-    if let (true, Operand::Tensor(a), Operand::Tensor(b)) = (pair.truth, a, b) {
+pub(in crate::ops) fn binary(function: BinaryFn, a: Operand, b: Operand) -> Result<Tensor> {
+    let (pair, op) = (function.row(), function.name());
+    if let (true, Operand::Tensor(a), Operand::Tensor(b)) = (pair.types.truth, a, b) {
         match (a.dtype(), b.dtype()) {
             (DType::I32, DType::U32) => {
-                let [a, b] = comparable(pair.name, a, b)?;
-                return apply(Binary { pair }, &[&a, &b]);
+                let [a, b] = comparable(op, a, b)?;
+                return apply(Binary { function }, &[&a, &b]);
             }
             (DType::U32, DType::I32) => {
-                let [b, a] = comparable(pair.name, b, a)?;
-                return apply(Binary { pair }, &[&a, &b]);
+                let [b, a] = comparable(op, b, a)?;
+                return apply(Binary { function }, &[&a, &b]);
             }
             _ => {}
         }
     }
-    let dtype = common_type(pair.name, a, b)?;
-    if pair.f32.is_none() && dtype.is_float() {
-        return Err(Error::DTypeMismatch { op: pair.name, expected: "integers".into(), got: dtype.to_string() });
+    let dtype = common_type(op, a, b)?;
+    if pair.types.f32.is_none() && dtype.is_float() {
+        return Err(Error::DTypeMismatch { op, expected: "integers".into(), got: dtype.to_string() });
     }
     let dtype = if pair.for_type(dtype.wide()).is_some() { dtype } else { DType::F32 };
-    let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
-    let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
+    let function = if dtype == DType::Bool { of_booleans(function)? } else { function };
+    let ready = |x: &Tensor| if pair.types.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
     // Sums, differences and products of unsigned integers are correct modulo 2ⁿ for n bits, for any sign of the number.
-    let wraps = pair.is_any(&[&pairs::ADD, &pairs::SUB, &pairs::MUL]);
+    let wraps = matches!(function, BinaryFn::Add | BinaryFn::Sub | BinaryFn::Mul);
     let with_number = |x: &Tensor, value: Scalar, left: bool| {
         if dtype.is_long() {
-            let (x, number) = (ready(x)?, value.tensor(pair.name, dtype, x.device())?);
+            let (x, number) = (ready(x)?, value.tensor(op, dtype, x.device())?);
             let [a, b] = if left { [&number, &x] } else { [&x, &number] };
-            return apply(Binary { pair }, &[a, b]);
+            return apply(Binary { function }, &[a, b]);
         }
-        let word = value.word(pair.name, dtype, wraps)?;
-        apply(WithNumber { pair, value, word, left }, &[&ready(x)?])
+        let word = value.word(op, dtype, wraps)?;
+        apply(WithNumber { function, value, word, left }, &[&ready(x)?])
     };
     match (a, b) {
-        (Operand::Tensor(a), Operand::Tensor(b)) => apply(Binary { pair }, &[&ready(a)?, &ready(b)?]),
+        (Operand::Tensor(a), Operand::Tensor(b)) => apply(Binary { function }, &[&ready(a)?, &ready(b)?]),
         (Operand::Tensor(a), Operand::Scalar(b)) => with_number(a, b, false),
         (Operand::Scalar(a), Operand::Tensor(b)) => with_number(b, a, true),
-        (Operand::Scalar(_), Operand::Scalar(_)) => Err(Error::argument(pair.name, "needs a tensor")),
+        (Operand::Scalar(_), Operand::Scalar(_)) => Err(Error::argument(op, "needs a tensor")),
     }
 }
 
@@ -73,61 +73,59 @@ fn comparable(op: &'static str, signed: &Tensor, unsigned: &Tensor) -> Result<[T
 
 /// Returns the function for booleans, which are added by `or` and multiplied by `and`. A function that has no meaning
 /// for booleans is an error.
-fn of_booleans(pair: &'static Pair) -> Result<&'static Pair> {
-    let bits = [&pairs::BITWISE_AND, &pairs::BITWISE_OR, &pairs::BITWISE_XOR];
-    let keeps = pair.is_any(&[&pairs::MUL, &pairs::MAXIMUM, &pairs::MINIMUM]) || pair.is_any(&bits);
-    if std::ptr::eq(pair, &pairs::ADD) {
-        Ok(&pairs::OR_ADD)
-    } else if pair.truth || keeps {
-        Ok(pair)
-    } else {
-        let got = "bool (for differences, use logical_xor)".into();
-        Err(Error::DTypeMismatch { op: pair.name, expected: "numbers".into(), got })
+fn of_booleans(function: BinaryFn) -> Result<BinaryFn> {
+    match function {
+        BinaryFn::Add => Ok(BinaryFn::OrAdd),
+        BinaryFn::Mul | BinaryFn::Maximum | BinaryFn::Minimum => Ok(function),
+        BinaryFn::BitwiseAnd | BinaryFn::BitwiseOr | BinaryFn::BitwiseXor => Ok(function),
+        _ if function.row().types.truth => Ok(function),
+        _ => {
+            let got = "bool (for differences, use logical_xor)".into();
+            Err(Error::DTypeMismatch { op: function.name(), expected: "numbers".into(), got })
+        }
     }
 }
 
 /// Computes a logical function of two tensors; an element is true if it is not 0.
-pub(in crate::ops) fn logical(pair: &'static Pair, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+pub(in crate::ops) fn logical(function: BinaryFn, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let truth = |x: &Tensor| x.detach().to_dtype(DType::Bool);
-    apply(Binary { pair }, &[&truth(a)?, &truth(b)?])
+    apply(Binary { function }, &[&truth(a)?, &truth(b)?])
 }
 
-/// The functions whose gradients are those of their results times factors that only jump.
-static STRAIGHT: &[&Pair] =
-    &[&pairs::MAXIMUM, &pairs::MINIMUM, &pairs::FMOD, &pairs::REM, &pairs::DIV_TRUNC, &pairs::DIV_FLOOR];
-
-impl Pair {
-    /// Returns whether this is one of some rows of the table.
-    fn is_any(&self, rows: &[&Pair]) -> bool {
-        rows.iter().any(|row| std::ptr::eq(*row, self))
+/// Computes a function of two tensors as its method does.
+#[cfg_attr(not(feature = "onnx"), allow(dead_code, reason = "only the import of ONNX calls it"))]
+pub(crate) fn of_two(function: BinaryFn, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match function {
+        BinaryFn::And | BinaryFn::Or | BinaryFn::Xor => logical(function, a, b),
+        _ => binary(function, a.into(), b.into()),
     }
+}
 
-    /// Returns whether this is part of a gradient, with the name of the function whose gradient it is.
-    fn is_factor(&self) -> bool {
-        self.is_any(&[&pairs::SAME, &pairs::SHARE, &pairs::POW_BASE, &pairs::POW_EXPONENT, &pairs::ANGLE_GRADIENT])
-    }
-
+impl BinaryFn {
     /// Returns how many parts a task of the host has at least.
-    fn chunks(&self) -> usize {
-        let quick = [&pairs::ADD, &pairs::SUB, &pairs::MUL, &pairs::DIV, &pairs::MAXIMUM, &pairs::MINIMUM];
-        if self.is_any(&quick) { FEW_CHUNKS } else { 1 }
+    fn chunks(self) -> usize {
+        match self {
+            BinaryFn::Add | BinaryFn::Sub | BinaryFn::Mul | BinaryFn::Div => FEW_CHUNKS,
+            BinaryFn::Maximum | BinaryFn::Minimum => FEW_CHUNKS,
+            _ => 1,
+        }
     }
 
-    /// Returns the function for the type of an input. There is one for each pair and type that `binary` applies.
-    fn of(&'static self, dtype: DType) -> Result<&'static TypedFunction> {
-        let expected = || Error::DTypeMismatch { op: self.name, expected: "f32".into(), got: dtype.to_string() };
-        self.for_type(dtype).ok_or_else(expected)
+    /// Returns the function for the type of an input. There is one for each function and type that `binary` applies.
+    fn of(self, dtype: DType) -> Result<&'static TypedFunction> {
+        let expected = || Error::DTypeMismatch { op: self.name(), expected: "f32".into(), got: dtype.to_string() };
+        self.row().for_type(dtype).ok_or_else(expected)
     }
 
-    fn result(&self, shape: Vec<usize>, operand: &Tensor) -> Output {
-        (shape, if self.truth { DType::Bool } else { operand.dtype() })
+    fn result(self, shape: Vec<usize>, operand: &Tensor) -> Output {
+        (shape, if self.row().types.truth { DType::Bool } else { operand.dtype() })
     }
 
     /// Returns the gradient of operand `side`.
-    fn gradient_of(&self, side: usize, a: Operand, b: Operand, ctx: &Gradient) -> Result<Option<Tensor>> {
-        match self.gradient {
-            Some(gradient) => gradient[side](&Chain { g: ctx.grad, a, b, out: ctx.out }).map(Some),
-            None => Err(no_gradient(self.name)),
+    fn gradient_of(self, side: usize, a: Operand, b: Operand, ctx: &Gradient) -> Result<Option<Tensor>> {
+        match &self.row().gradient {
+            Some(sides) => (sides[side].gradient)(&Chain { g: ctx.grad, a, b, out: ctx.out }).map(Some),
+            None => Err(no_gradient(self.name())),
         }
     }
 }
@@ -161,7 +159,7 @@ impl TypedFunction {
 /// A function of two tensors of one type.
 #[derive(Clone, Copy, Debug)]
 struct Binary {
-    pair: &'static Pair,
+    function: BinaryFn,
 }
 
 impl Op for Binary {
@@ -169,24 +167,24 @@ impl Op for Binary {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        self.pair.name
+        self.function.name()
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        (!self.pair.is_factor()).then(|| Traced::Binary(self.name()))
+        (!self.function.is_factor()).then_some(Traced::Binary(self.function))
     }
 
     fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        match self.pair.is_factor() {
+        match self.function.is_factor() {
             true => Err(no_gradient(self.name())),
-            false => of_two(self.name(), self.pair.truth, inputs),
+            false => pair::of_two(self.function, inputs),
         }
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (a, b) = (inputs[0], inputs[1]);
         expect_dtype(self.name(), b, a.dtype())?;
-        Ok(self.pair.result(broadcast_shapes(self.name(), a.shape(), b.shape())?, a))
+        Ok(self.function.result(broadcast_shapes(self.name(), a.shape(), b.shape())?, a))
     }
 
     fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
@@ -195,19 +193,25 @@ impl Op for Binary {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let (each, x, y) = (self.pair.of(a.dtype())?.each, a.all(), b.all());
-        Walk::broadcast_rows(self.name(), [a.layout(), b.layout()], out.0, self.pair.chunks(), |[i, j], steps, out| {
-            each(&x[i..], steps[0], &y[j..], steps[1], out);
-        })
+        let (each, x, y) = (self.function.of(a.dtype())?.each, a.all(), b.all());
+        Walk::broadcast_rows(
+            self.name(),
+            [a.layout(), b.layout()],
+            out.0,
+            self.function.chunks(),
+            |[i, j], steps, out| {
+                each(&x[i..], steps[0], &y[j..], steps[1], out);
+            },
+        )
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let walk = Walk::broadcast(self.name(), [a.layout(), b.layout()])?;
         let (entries, params) = (["strided4", "strided"], walk.params(self.name())?);
-        let function = self.pair.of(a.dtype())?;
+        let function = self.function.of(a.dtype())?;
         let call = match [fusable(&walk, 0), fusable(&walk, 1)] {
-            [Some(x), Some(y)] if a.dtype() == DType::F32 && !self.pair.truth => {
+            [Some(x), Some(y)] if a.dtype() == DType::F32 && !self.function.row().types.truth => {
                 Some(function.pointwise([x, y], 0, params.count))
             }
             _ => None,
@@ -218,25 +222,20 @@ impl Op for Binary {
 
     /// A sum passes its gradient on.
     fn takes_halves(&self) -> bool {
-        self.pair.is_any(&[&pairs::ADD])
+        self.function == BinaryFn::Add
     }
 
     fn saves(&self) -> Saves {
-        if self.pair.is_any(&[&pairs::ADD, &pairs::SUB]) { Saves::Nothing } else { Saves::All }
+        self.function.row().saves(&[A, B])
     }
 
     fn gradient_changes_with(&self, input: usize) -> Saves {
-        match input {
-            _ if self.pair.is_any(STRAIGHT) => Saves::Nothing,
-            _ if self.pair.is_any(&[&pairs::MUL]) => Saves::other_factor(input),
-            0 if self.pair.is_any(&[&pairs::DIV]) => Saves::Input(1),
-            _ => self.saves(),
-        }
+        self.function.row().changes_with(input, &[A, B])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (a, b) = (Operand::from(&ctx.inputs[0]), Operand::from(&ctx.inputs[1]));
-        let side = |side: usize| if ctx.needs[side] { self.pair.gradient_of(side, a, b, ctx) } else { Ok(None) };
+        let side = |side: usize| if ctx.needs[side] { self.function.gradient_of(side, a, b, ctx) } else { Ok(None) };
         Ok(vec![side(0)?, side(1)?])
     }
 }
@@ -257,11 +256,18 @@ fn fusable(walk: &Walk<2>, operand: usize) -> Option<gpu::Operand> {
 /// A function of a tensor and a number, which is on the left or on the right.
 #[derive(Clone, Copy, Debug)]
 struct WithNumber {
-    pair: &'static Pair,
+    function: BinaryFn,
     value: Scalar,
     /// The number's bits in the tensor's type.
     word: u32,
     left: bool,
+}
+
+impl WithNumber {
+    /// Returns which operand the tensor is.
+    fn operand(&self) -> u32 {
+        if self.left { B } else { A }
+    }
 }
 
 impl Op for WithNumber {
@@ -269,16 +275,16 @@ impl Op for WithNumber {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        self.pair.name
+        self.function.name()
     }
 
     fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
         let number = inputs[0].dtype().number(self.word);
-        Some(Traced::WithNumber { name: self.name(), number, left: self.left })
+        Some(Traced::WithNumber { function: self.function, number, left: self.left })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok(self.pair.result(inputs[0].shape().to_vec(), inputs[0]))
+        Ok(self.function.result(inputs[0].shape().to_vec(), inputs[0]))
     }
 
     fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
@@ -286,9 +292,9 @@ impl Op for WithNumber {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let (row, number) = (self.pair.of(inputs[0].dtype())?, &[self.word][..]);
+        let (row, number) = (self.function.of(inputs[0].dtype())?, &[self.word][..]);
         let parts = out.0.chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().chunks(CHUNK));
-        share(parts, self.pair.chunks(), |(out, x)| {
+        share(parts, self.function.chunks(), |(out, x)| {
             if self.left { (row.each)(number, 0, x, 1, out) } else { (row.each)(x, 1, number, 0, out) }
         });
         Ok(())
@@ -299,31 +305,26 @@ impl Op for WithNumber {
         let (offsets, dims) = ([x.offset(), 0, 0, 0], Slots::default());
         let params = StridedParams { count: x.elem_count(), rank: 0, number, run: 1, offsets, dims };
         let entries = if self.left { ["left4", "left"] } else { ["right4", "right"] };
-        let function = self.pair.of(x.dtype())?;
+        let function = self.function.of(x.dtype())?;
         let in_fours = x.offset() % 4 == 0;
         let (element, number) = (gpu::Operand::Input(0, x.offset()), gpu::Operand::Number);
         let operands = if self.left { [number, element] } else { [element, number] };
-        let fusable = in_fours && x.dtype() == DType::F32 && !self.pair.truth;
+        let fusable = in_fours && x.dtype() == DType::F32 && !self.function.row().types.truth;
         let call = fusable.then(|| function.pointwise(operands, self.word, params.count));
         Ok(vec![function.kernel(gpu, entries, in_fours, params, [x, x], out).pointwise(call)])
     }
 
     fn saves(&self) -> Saves {
-        let by_number = !self.left && self.pair.is_any(&[&pairs::DIV]);
-        if by_number || self.pair.is_any(&[&pairs::ADD, &pairs::SUB, &pairs::MUL]) {
-            Saves::Nothing
-        } else {
-            Saves::All
-        }
+        self.function.row().saves(&[self.operand()])
     }
 
-    fn gradient_changes_with(&self, _input: usize) -> Saves {
-        if self.pair.is_any(STRAIGHT) { Saves::Nothing } else { self.saves() }
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        self.function.row().changes_with(input, &[self.operand()])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, number) = (Operand::from(&ctx.inputs[0]), Operand::from(self.value));
         let (side, a, b) = if self.left { (1, number, x) } else { (0, x, number) };
-        Ok(vec![self.pair.gradient_of(side, a, b, ctx)?])
+        Ok(vec![self.function.gradient_of(side, a, b, ctx)?])
     }
 }

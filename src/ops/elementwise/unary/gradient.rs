@@ -1,8 +1,9 @@
 //! The gradients of functions of one element.
 
+use std::fmt;
 use std::sync::Arc;
 
-use super::{CHUNK, EachGrad, GRAD_SHADER, GradParams, INVERSE, MATH, SPECIAL, second, uses};
+use super::{Bend, CHUNK, GRAD_SHADER, GradParams, INVERSE, MATH, Reads, SPECIAL, Slope, UnaryFn};
 use crate::device::gpu::{Buffer, Gpu, Kernel, Operand, Pointwise, operands};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -13,11 +14,17 @@ use crate::tensor::Tensor;
 use anygpu_host::tasks::share;
 
 /// The gradient of a row, from the gradient, the input and the result of the forward pass.
-#[derive(Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct UnaryGrad {
-    pub name: &'static str,
-    pub gradient: (&'static str, EachGrad),
+    pub function: UnaryFn,
+    pub slope: &'static Slope,
     pub args: [u32; 2],
+}
+
+impl fmt::Debug for UnaryGrad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UnaryGrad({:?}, {:?})", self.function, self.args)
+    }
 }
 
 impl Op for UnaryGrad {
@@ -25,7 +32,7 @@ impl Op for UnaryGrad {
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
 
     fn name(&self) -> &'static str {
-        self.name
+        self.function.name()
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
@@ -40,7 +47,7 @@ impl Op for UnaryGrad {
         let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
         share(out.0.chunks_mut(CHUNK).enumerate(), 1, |(i, out)| {
             let part = i * CHUNK..i * CHUNK + out.len();
-            (self.gradient.1)([&g[part.clone()], &x[part.clone()], &y[part]], out, self.args);
+            (self.slope.each)([&g[part.clone()], &x[part.clone()], &y[part]], out, self.args);
         });
         Ok(())
     }
@@ -52,13 +59,16 @@ impl Op for UnaryGrad {
         let (count, run) = (x.elem_count(), each / 4);
         let params = GradParams { count, x_offset, y_offset, g_offset, run, a, b };
         let kernel = Kernel::build(GRAD_SHADER, if each > 1 { "fours" } else { "unary_grad" }, params);
-        let formula = self.gradient.0;
-        let operand =
-            |name, index, offset| if uses(formula, name) { Operand::Input(index, offset) } else { Operand::Unused };
+        let (formula, reads) = (self.slope.header, &self.slope.reads);
+        let operand = |read, index, offset| if read { Operand::Input(index, offset) } else { Operand::Unused };
         let call = (each > 1).then_some(Pointwise {
             formula,
             functions: &[MATH, SPECIAL, INVERSE],
-            operands: operands(&[Operand::Input(2, g_offset), operand("x", 0, x_offset), operand("y", 1, y_offset)]),
+            operands: operands(&[
+                Operand::Input(2, g_offset),
+                operand(reads.x(), 0, x_offset),
+                operand(reads.y(), 1, y_offset),
+            ]),
             args: self.args,
             count,
         });
@@ -66,17 +76,18 @@ impl Op for UnaryGrad {
         Ok(vec![kernel.each(count.div_ceil(each)).pointwise(call)])
     }
 
-    /// The gradient is linear in that of the result; `second` has the derivative of its factor.
+    /// The gradient is linear in that of the result; the row has the derivative of its factor.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let [g, x, y] = [0, 1, 2].map(|i| &ctx.inputs[i]);
-        let by_gradient = ctx.needs[0].then(|| apply(UnaryGrad { ..*self }, &[ctx.grad, x, y])).transpose()?;
-        let reads = |i: usize, name| ctx.needs[i] && uses(self.gradient.0, name);
-        if !reads(1, "x") && !reads(2, "y") {
-            return Ok(vec![by_gradient, None, None]);
-        }
-        let both = ctx.grad.mul(g)?;
-        let [by_x, by_y] = second::derivatives(self.name, x, y, self.args.map(f32::from_bits))?;
-        let times = |factor: Option<Tensor>| factor.map(|factor| both.mul(&factor)).transpose();
+        let ([g, x, y], args) = ([0, 1, 2].map(|i| &ctx.inputs[i]), self.args.map(f32::from_bits));
+        let by_gradient = ctx.needs[0].then(|| apply(*self, &[ctx.grad, x, y])).transpose()?;
+        let [needs_x, needs_y] = [1, 2].map(|i| ctx.needs[i]);
+        let [by_x, by_y] = match &self.slope.reads {
+            Reads::X(Bend::By(bend)) if needs_x => [Some(bend(x, args)?), None],
+            Reads::Y(Bend::By(bend)) if needs_y => [None, Some(bend(y, args)?)],
+            Reads::Both(bends) if needs_x || needs_y => bends(x, y, args)?,
+            _ => [None, None],
+        };
+        let times = |factor: Option<Tensor>| factor.map(|factor| ctx.grad.mul(g)?.mul(&factor)).transpose();
         Ok(vec![by_gradient, times(by_x)?, times(by_y)?])
     }
 }

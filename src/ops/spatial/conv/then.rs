@@ -7,7 +7,7 @@ use super::forward::Forward;
 use crate::autograd::is_recording;
 use crate::error::Result;
 use crate::ops::apply;
-use crate::ops::elementwise::unary::{self, Function};
+use crate::ops::elementwise::unary::{Function, UnaryFn};
 use crate::ops::traced::is_traced;
 use crate::tensor::Tensor;
 use anygpu_host::vectorised;
@@ -43,12 +43,13 @@ impl Activation {
 
 impl Then {
     fn function(&self) -> &'static Function {
-        match self.activation {
-            Activation::Relu => &unary::RELU,
-            Activation::Sigmoid => &unary::SIGMOID,
-            Activation::Silu => &unary::SILU,
-            Activation::HardSwish => &unary::HARDSWISH,
-        }
+        let function = match self.activation {
+            Activation::Relu => UnaryFn::Relu,
+            Activation::Sigmoid => UnaryFn::Sigmoid,
+            Activation::Silu => UnaryFn::Silu,
+            Activation::HardSwish => UnaryFn::Hardswish,
+        };
+        function.row()
     }
 
     /// Computes this of some elements.
