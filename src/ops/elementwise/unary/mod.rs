@@ -23,8 +23,6 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, no_gradient};
 use crate::tensor::Tensor;
 use anygpu_host::tasks::share;
-use anygpu_host::vectorised;
-use anygpu_host::vectors::Unfused;
 use gradient::UnaryGrad;
 
 pub(crate) use table::UnaryFn;

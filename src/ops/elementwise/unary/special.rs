@@ -192,7 +192,8 @@ pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anygpu_host::vectors::{Fused, Unfused, fuses, vectorised};
+    use anygpu_host::vectorised;
+    use anygpu_host::vectors::{Fused, Unfused, fuses};
 
     /// The level of vector instructions must not change results but by the way in which products and sums are rounded.
     #[test]
