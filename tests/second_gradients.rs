@@ -240,10 +240,8 @@ fn what_has_no_second_gradient_is_an_error() -> Result<()> {
     for device in devices() {
         let x = numbers(&[2, 3, 4, 4], &device)?.requires_grad();
         let create = GradOptions::new().create_graph();
-        let all: &[(&str, Function)] = &[
-            ("layer_norm", |x| x.layer_norm(&[4], None, None, 1e-5)),
-            ("max_pool2d", |x| x.max_pool2d(2)?.square()),
-        ];
+        let all: &[(&str, Function)] =
+            &[("layer_norm", |x| x.layer_norm(&[4], None, None, 1e-5)), ("max_pool2d", |x| x.max_pool2d(2)?.square())];
         for (name, f) in all {
             let second = first(*f, &x, &create).and_then(|g| grad(&g.sum_all()?, &[&x], &GradOptions::new()));
             assert!(matches!(second, Err(Error::Autograd(_))), "{name} on {device}: {second:?}");
