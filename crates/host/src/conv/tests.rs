@@ -1,7 +1,7 @@
 //! The ways in which the host computes a convolution, compared with the product of matrices.
 
 use super::Sizes;
-use super::plan::{self, Forward, InputGrad, WeightGrad};
+use super::plan::{self, Forward, InputGrad};
 use super::{columns, few_windows, flat, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad};
 use crate::memory::Result;
 use crate::window::{Window, WindowParams};

@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn the_ways_of_products() {
         let gemm = |way| matches!(way, Way::Gemm { .. });
-        let table: [([usize; 3], [bool; 2], &dyn Fn(Way) -> bool); 8] = [
+        type Row<'a> = ([usize; 3], [bool; 2], &'a dyn Fn(Way) -> bool);
+        let table: [Row; 8] = [
             ([1, 1024, 1024], [false, false], &|way| way == Way::FewRows(By::Lines)),
             ([1, 1024, 1024], [false, true], &|way| way == Way::FewRows(By::Dots)),
             ([32, 256, 256], [false, false], &|way| way == Way::FewRows(By::Lines)),

@@ -16,9 +16,9 @@ use super::{
 use crate::error::Result;
 use crate::ops::elementwise::onnx::Composition as Composed;
 use crate::ops::elementwise::onnx::Onnx::{self, Operator};
+use crate::tensor::Tensor;
 use anygpu_host::vectorised;
 use anygpu_host::vectors::Unfused;
-use crate::tensor::Tensor;
 
 /// Defines the functions: the enum, a row for each, and the methods of those that begin with documentation. The others come last,
 /// and have methods of their own in `methods.rs`.
