@@ -2,6 +2,8 @@
 //!
 //! A tensor is counted in one account of its device, from its allocation to its drop. There are as many accounts as there
 //! are labels and methods, and small tensors have none: what this costs is a lookup for each large tensor.
+//!
+//! What is held by tensors of less than 1 MiB is told as one sum.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -5,6 +5,9 @@
 //! lies in a long buffer is bound by the part that holds its elements. If these are too far apart, they are copied first. Ops
 //! that read all of an input for each part of the result divide their work themselves: sums over leading dimensions,
 //! `gather`, `scatter`, joins. What cannot be divided is an error when the kernel is recorded.
+//!
+//! Other ops refuse such a tensor by the name of the limit: dropout, convolutions, pooling, sorts, normalisations, `argmax` over all of it,
+//! and halves that would begin within a word.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,9 @@
 //! The variant of a kernel that an op runs on a device: the one that was measured to be the fastest there (see
 //! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
 //! (`device/gpu/variants.rs`).
+//!
+//! Only products and convolutions have variants. Those for hardware were shaped by what AMD's compiler makes of them, and never timed; their
+//! limits of size are an estimate.
 
 use crate::context::slot;
 use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};

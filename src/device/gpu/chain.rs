@@ -8,6 +8,8 @@
 //! that only later steps read, is then neither written nor read. Otherwise its kernels run one by one.
 //!
 //! The chain does not own the results of its steps, so that their memory returns to the pool as if they had run.
+//!
+//! An error of the driver in a chain is returned by the call that ends the chain, not by the op.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,7 @@
 //! Records the steps of a [chain](super::chain): as one kernel, or one by one.
+//!
+//! A thread that compiles a kernel delays only those that need it. The kernel of one step of a chain is compiled before the lock of the
+//! open chain is taken; if it was dropped from the cache since, it is compiled again while the lock is held.
 
 use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};

@@ -1,4 +1,6 @@
 //! Compiled kernels, once for each device and specialisation.
+//!
+//! Kernels of convolution and pooling have a layer's settings as constants, so each layer has pipelines of its own.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

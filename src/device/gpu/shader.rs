@@ -1,5 +1,7 @@
 //! The crate's own WGSL files and their parameters. Each `shader!` registers itself, so that the tests can list all of
 //! them.
+//!
+//! Entry points, the names of `override`s and the number of bindings are not checked before a kernel runs on an adapter.
 
 use std::marker::PhantomData;
 

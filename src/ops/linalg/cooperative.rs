@@ -1,5 +1,8 @@
 //! Products of f16 by cooperative matrices: units of a card that multiply fragments of 16 × 16 or 8 × 8 halves, with sums of f32
 //! (`shaders/matmul_cooperative.wgsl`). Plain f32 never comes here.
+//!
+//! No adapter that this was tested on has cooperative matrices: the kernel is compiled for navi31, and tested with fragments in plain WGSL.
+//! bf16 does not take them, since wgpu has none of bf16.
 
 use std::ops::Range;
 

@@ -1,4 +1,6 @@
 //! Layers whose channels are on several devices (tensor parallelism), for layers that one device cannot hold.
+//!
+//! Each call starts a thread for each part.
 
 mod conv;
 mod linear;

@@ -1,4 +1,6 @@
 //! Pipeline parallelism: the layers of one net on several devices.
+//!
+//! The gradients of micro-batches are added one tensor at a time.
 
 mod calls;
 mod cut;

@@ -1,4 +1,6 @@
 //! Functions of two elements, with broadcasting and PyTorch's promotion: runs and differentiates the rows of `pairs`.
+//!
+//! Comparisons compute words, and pack them into bytes in a second dispatch.
 
 use std::sync::Arc;
 

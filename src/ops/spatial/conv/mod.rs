@@ -1,9 +1,14 @@
 //! Convolution (cross-correlation, as in every deep-learning library) over one, two or three dimensions, and its transpose:
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
-//! `forward` is the convolution, `grad` its two gradients, and `plan` says which way computes them on an adapter. On the host,
-//! `anygpu_host::conv` does, with a plan of its own. A convolution over one dimension is one over two with a height of 1; `volumes`
-//! makes those over three of convolutions over two. `padding` has the zeros around images.
+//! `forward` is the convolution, `grad` its two gradients. On the host, `anygpu_host::conv` computes them. A convolution over one
+//! dimension is one over two with a height of 1; `volumes` makes those over three of convolutions over two. `padding` has the zeros
+//! around images.
+//!
+//! On hardware, `implicit` multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has
+//! cooperative matrices. On software adapters, `registers` computes groups of few channels and results of few pixels, and
+//! `winograd_products` most 3 × 3 kernels with many channels; for others `forward` and `grad` multiply panels of columns, or `blocked`
+//! reads a padded copy of the image, where products share loads within subgroups.
 
 mod blocked;
 mod blocks;
