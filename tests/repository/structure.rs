@@ -168,7 +168,7 @@ fn wgpu_stays_in_its_room() {
 fn ops_share_tasks_in_one_way() {
     let rayon: Vec<_> = code("src/ops").into_iter().filter(|(_, text)| text.contains("rayon::prelude")).collect();
     let paths: Vec<&str> = rayon.iter().map(|(path, _)| path.as_str()).collect();
-    assert_eq!(paths, ["src/ops/index/sort.rs"], "use device/cpu/tasks.rs");
+    assert_eq!(paths, ["src/ops/index/sort.rs"], "use anygpu_host::tasks");
 }
 
 /// README.md is also the front page of the documentation and of the package, where files of the repository are not.
