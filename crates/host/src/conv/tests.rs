@@ -1,8 +1,10 @@
 //! The ways in which the host computes a convolution, compared with the product of matrices.
 
 use super::Sizes;
-use super::plan::{self, Forward, InputGrad};
-use super::{columns, few_windows, flat, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad};
+use super::plan::{self, Forward, InputGrad, WeightGrad};
+use super::{
+    columns, direct, few_windows, flat, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad,
+};
 use crate::memory::Result;
 use crate::window::{Window, WindowParams};
 
@@ -254,4 +256,129 @@ fn few_windows_have_the_results_of_plain_products() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Prints the times of all ways that can compute layers of common nets, in milliseconds, with a star at the one that [`plan`] chooses:
+///
+/// ```sh
+/// cargo test --release -p anygpu-host times_of_ways -- --ignored --nocapture
+/// ```
+#[test]
+#[ignore = "a measurement"]
+fn times_of_ways() {
+    type Way<'a> = (&'a str, bool, Box<dyn Fn(&mut [f32]) -> Result<()> + 'a>);
+    fn row(what: &str, name: &str, count: usize, ways: Vec<Way>) {
+        let mut out = vec![0.0; count];
+        let mut line = format!("{name:34} {what:8}");
+        for (way, chosen, run) in ways {
+            let mut best = f64::INFINITY;
+            let begin = std::time::Instant::now();
+            while begin.elapsed().as_secs_f64() < 0.25 || best.is_infinite() {
+                let start = std::time::Instant::now();
+                run(&mut out).expect("memory");
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            line += &format!("  {way}{} {:.3}", if chosen { "*" } else { "" }, best * 1e3);
+        }
+        println!("{line}");
+    }
+    // Images, channels, output channels, groups; size; kernel, stride, padding.
+    let layers = [
+        ("LeNet 1", [256, 1, 6, 1], 28, [5, 1, 2]),
+        ("LeNet 2", [256, 6, 16, 1], 14, [5, 1, 0]),
+        ("MNIST CNN 1", [256, 1, 20, 1], 28, [3, 1, 0]),
+        ("MNIST CNN 2", [256, 20, 50, 1], 13, [5, 1, 0]),
+        ("ResNet-18 stem", [32, 1, 64, 1], 96, [7, 2, 3]),
+        ("ResNet-18 1", [32, 64, 64, 1], 24, [3, 1, 1]),
+        ("ResNet-18 2 down", [32, 64, 128, 1], 24, [3, 2, 1]),
+        ("ResNet-18 2 skip", [32, 64, 128, 1], 24, [1, 2, 0]),
+        ("ResNet-18 2", [32, 128, 128, 1], 12, [3, 1, 1]),
+        ("ResNet-18 3", [32, 256, 256, 1], 6, [3, 1, 1]),
+        ("ResNet-18 4 down", [32, 256, 512, 1], 6, [3, 2, 1]),
+        ("ResNet-18 4", [32, 512, 512, 1], 3, [3, 1, 1]),
+        ("image of 224, stem", [1, 3, 64, 1], 224, [7, 2, 3]),
+        ("image of 224, 1", [1, 64, 64, 1], 56, [3, 1, 1]),
+        ("image of 224, 3", [1, 256, 256, 1], 14, [3, 1, 1]),
+        ("image of 224, 4", [1, 512, 512, 1], 7, [3, 1, 1]),
+        ("MobileNet, depthwise", [1, 96, 96, 96], 56, [3, 1, 1]),
+        ("MobileNet, pointwise", [1, 96, 24, 1], 56, [1, 1, 0]),
+        ("MobileNet, batch", [32, 96, 96, 96], 28, [3, 2, 1]),
+        ("pooled image", [1, 512, 128, 1], 1, [1, 1, 0]),
+    ];
+    for (name, [images, channels, out_channels, groups], size, [kernel, stride, padding]) in layers {
+        let params = WindowParams { kernel: [kernel; 2], stride: [stride; 2], padding: [padding; 2], dilation: [1; 2] };
+        let window = params.over([size; 2], false).expect("a kernel within the image");
+        let g = &Sizes { images, channels, out_channels, groups, window };
+        let (x, dy) = (&numbers(g.images * g.image(), 1), &numbers(g.images * g.out_image(), 2));
+        let w = &numbers(g.groups * g.group_weights(), 3);
+        let winograd = plan::winograd_suits(g);
+        let name = &format!("{name} [{images} {channels} {out_channels} {groups}] {size}");
+
+        let way = plan::forward(g);
+        let mut ways: Vec<Way> = vec![
+            ("columns", way == Forward::Columns, Box::new(|out| columns::forward(g, x, w, None, out))),
+            ("flat", way == Forward::Flat, Box::new(|out| flat::forward(g, x, w, None, None, out))),
+        ];
+        if window.pixels() <= 64 {
+            let run = |out: &mut [f32]| few_windows::forward(g, x, w, None, out);
+            ways.push(("few windows", way == Forward::FewWindows, Box::new(run)));
+        }
+        if groups > 1 {
+            let run = |out: &mut [f32]| {
+                direct::forward(g, x, w, None, out);
+                Ok(())
+            };
+            ways.push(("direct", way == Forward::Direct, Box::new(run)));
+        } else {
+            let run = |out: &mut [f32]| small_planes::convolve(g, false, (x, w, None), out);
+            ways.push(("small planes", way == Forward::SmallPlanes, Box::new(run)));
+            let run = |out: &mut [f32]| image_lanes::convolve(g, false, (x, w, None), out);
+            ways.push(("image lanes", way == Forward::ImageLanes, Box::new(run)));
+        }
+        if winograd {
+            let run = |out: &mut [f32]| winograd::forward(g, x, w, None, out);
+            ways.push(("winograd", way == Forward::Winograd, Box::new(run)));
+        }
+        row("forward", name, dy.len(), ways);
+
+        let way = plan::input_grad(g);
+        let mut ways: Vec<Way> =
+            vec![("columns", way == InputGrad::Columns, Box::new(|out| columns::input_grad(g, dy, w, out)))];
+        if groups > 1 {
+            let run = |out: &mut [f32]| {
+                direct::input_grad(g, dy, w, out);
+                Ok(())
+            };
+            ways.push(("direct", way == InputGrad::Direct, Box::new(run)));
+        } else {
+            let run = |out: &mut [f32]| small_planes::convolve(g, true, (dy, w, None), out);
+            ways.push(("small planes", way == InputGrad::SmallPlanes, Box::new(run)));
+            let run = |out: &mut [f32]| image_lanes::convolve(g, true, (dy, w, None), out);
+            ways.push(("image lanes", way == InputGrad::ImageLanes, Box::new(run)));
+        }
+        if winograd {
+            let run = |out: &mut [f32]| winograd::input_grad(g, dy, w, out);
+            ways.push(("winograd", way == InputGrad::Winograd, Box::new(run)));
+        }
+        row("image", name, x.len(), ways);
+
+        let way = plan::weight_grad(g);
+        let mut ways: Vec<Way> =
+            vec![("columns", way == WeightGrad::Columns, Box::new(|out| columns::weight_grad(g, dy, x, out)))];
+        if groups == 1 {
+            let run = |out: &mut [f32]| line_grad::weight_grad(g, dy, x, out);
+            ways.push(("lines", way == WeightGrad::Lines, Box::new(run)));
+            let run = |out: &mut [f32]| small_planes::weight_grad(g, dy, x, out);
+            ways.push(("small planes", way == WeightGrad::SmallPlanes, Box::new(run)));
+            if stride == 1 && (2..=window_lanes::LONGEST).contains(&kernel) {
+                let run = |out: &mut [f32]| window_lanes::weight_grad(g, dy, x, out);
+                ways.push(("window lanes", way == WeightGrad::WindowLanes, Box::new(run)));
+            }
+        }
+        if winograd {
+            let run = |out: &mut [f32]| winograd_grad::weight_grad(g, dy, x, out);
+            ways.push(("winograd", way == WeightGrad::Winograd, Box::new(run)));
+        }
+        row("weight", name, w.len(), ways);
+    }
 }
