@@ -38,7 +38,7 @@ pub fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     total
 }
 
-/// Computes Σ a[i] · b[i · step] like [`total`], or in f64 alone unless `step` is 1.
+/// Computes `Σ a[i] · b[i · step]` like [`total`], or in f64 alone unless `step` is 1.
 pub fn product(a: &[f32], b: &[f32], step: usize) -> f64 {
     if step != 1 {
         return a.iter().zip(b.iter().step_by(step)).map(|(a, b)| f64::from(a * b)).sum();

@@ -14,7 +14,7 @@ const MOST_MARGIN: usize = 4096;
 
 impl Sizes {
     /// Returns how many elements before the columns, and after them, [`Sizes::col2im`] may read.
-    pub fn margins(&self) -> [usize; 2] {
+    pub(super) fn margins(&self) -> [usize; 2] {
         self.gathers().unwrap_or_default()
     }
 
@@ -31,7 +31,7 @@ impl Sizes {
 
     /// Adds up one image from its columns `[depth, OH·OW]`: adds each element to the pixel that it stands for. The columns
     /// begin after the first margin; the distance between their rows is `step`.
-    pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
+    pub(super) fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
         let (plane, taps, [before, _]) = (self.window.plane(), self.window.taps(), self.margins());
         let simple = self.gathers().is_some();
         let masks = if simple { self.masks() } else { Vec::new() };

@@ -49,12 +49,12 @@ impl Sizes {
     }
 
     /// Returns whether the padding is too large to be copied with the images.
-    pub fn mostly_padding(&self) -> bool {
+    pub(super) fn mostly_padding(&self) -> bool {
         self.padded_image() > PADDED.max(4 * self.group_image())
     }
 
     /// Returns the most images that [`Patches::of_images`] takes at a time, at least one: more are too many to be copied.
-    pub fn most_images(&self) -> usize {
+    pub(super) fn most_images(&self) -> usize {
         (PADDED / self.padded_image().max(1)).max(1)
     }
 
