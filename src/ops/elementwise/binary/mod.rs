@@ -25,6 +25,7 @@ use operand::Operand;
 use run::binary;
 
 pub(in crate::ops) use number::Number;
+#[cfg(feature = "onnx")]
 pub(crate) use run::of_two;
 pub(crate) use table::BinaryFn;
 

@@ -95,7 +95,7 @@ pub(in crate::ops) fn logical(function: BinaryFn, a: &Tensor, b: &Tensor) -> Res
 }
 
 /// Computes a function of two tensors as its method does.
-#[cfg_attr(not(feature = "onnx"), allow(dead_code, reason = "only the import of ONNX calls it"))]
+#[cfg(feature = "onnx")]
 pub(crate) fn of_two(function: BinaryFn, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match function {
         BinaryFn::And | BinaryFn::Or | BinaryFn::Xor => logical(function, a, b),
