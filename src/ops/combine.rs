@@ -1,9 +1,10 @@
 //! Elementwise reductions of several lists of elements on the host, by all threads: the arithmetic of the collectives.
 
-use crate::dtype::DType;
-use crate::error::{Error, Result};
 use anygpu_host::tasks::share;
 use anygpu_host::vectorised;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
 
 /// The elements that one task computes. They stay in a core's cache for all terms.
 const PART: usize = 1 << 12;

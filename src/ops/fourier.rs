@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::try_share_with;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
@@ -10,7 +11,6 @@ use crate::ops::on_host::{Array, HostOp, Stored, host_op, on_host};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::try_share_with;
 
 /// What lines of numbers are transformed to. The sign of the exponent is −1 to complex numbers from real ones, and 1 to real ones.
 #[derive(Clone, Copy, Debug, PartialEq)]

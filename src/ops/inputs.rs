@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard, WriteGuard};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Slots, params, wgsl};
@@ -11,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// The most dimensions that a strided kernel can read (after neighbouring dimensions are merged).
 pub(crate) const MAX_RANK: usize = 8;

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::{Arc, Once};
 
+use anygpu_host::tasks::try_share;
+
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
@@ -16,7 +18,6 @@ use crate::ops::{
     one_float_type, only_on_the_host, same_device,
 };
 use crate::tensor::Tensor;
-use anygpu_host::tasks::try_share;
 
 /// An element as it is stored: an f32, or the two words of an f64.
 pub(in crate::ops) trait Stored: bytemuck::Pod + Send + Sync {

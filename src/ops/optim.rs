@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
+
 use crate::device::Backend;
 use crate::device::gpu::{Gpu, Kernel, params, shader};
 use crate::dtype::DType;
@@ -12,8 +15,6 @@ use crate::ops::parts::{Part, ranges};
 use crate::ops::{CpuIn, Dense, GpuIn, expect_dtype, same_device};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
-use anygpu_host::vectorised;
 
 params! {
     #[derive(Default)]

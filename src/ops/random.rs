@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks;
+
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
@@ -11,7 +13,6 @@ use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradi
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, next_words};
-use anygpu_host::tasks;
 
 params! {
     #[derive(Default)]

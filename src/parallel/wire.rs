@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use anygpu_host::tasks::share;
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::tensor::Tensor;
 use crate::util::sync::lock;
-use anygpu_host::tasks::share;
 
 /// What the largest element of a bucket is scaled to: half of the largest power of two of an `f16`.
 const LARGEST: f32 = 16_384.0;

@@ -6,9 +6,8 @@
 use pulp::{Simd, WithSimd};
 
 use crate::matmul::tiles::{Left, Start, VECTORS, panel_width};
-use crate::matmul::transpose::turn;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::matmul::transpose::transpose;
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::{try_share, try_share_with};
 use crate::vectors::{exp_below_zero, larger, with_vectors};
 
@@ -40,7 +39,7 @@ impl<'a> Rows<'a> {
         if rows < width {
             panel[..columns * width].fill(0.0);
         }
-        turn(self.data, self.step, [rows, columns], panel, width);
+        transpose(self.data, self.step, [rows, columns], panel, width);
     }
 
     /// Writes the `[rows, columns]` elements to panels `[rows, width]` of columns.
@@ -125,7 +124,7 @@ impl Head<'_> {
                 self.weigh(&keys, panel, work);
                 values.multiply_part([size, panel.seen], &work.weights, &mut work.out);
                 with_vectors(Scale { columns: &mut work.out[..size * panel_width()], factors: &work.inverse });
-                turn(&work.out, panel_width(), [size, panel.count], out, size);
+                transpose(&work.out, panel_width(), [size, panel.count], out, size);
                 Ok(())
             },
         )
@@ -204,7 +203,7 @@ impl Head<'_> {
             let slopes = &mut slopes[..seen * side];
             with_vectors(Slopes { weights, slopes, inverse: &work.inverse, scale: self.scale });
             packed.turned_keys.multiply_part([width, seen], slopes, &mut work.out);
-            turn(&work.out, side, [width, count], &mut of_queries[(first - start) * width..], width);
+            transpose(&work.out, side, [width, count], &mut of_queries[(first - start) * width..], width);
             // A row for each key, a term for each query.
             self.q.from(first).in_panels([count, width], &mut panels);
             Left::from(slopes, [side, 1], [seen, count])?.multiply(&panels, width, Start::Result, of_keys, width);

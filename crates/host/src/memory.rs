@@ -99,7 +99,8 @@ pub(crate) struct Scratch<T = f32> {
 
 /// Returns `len` elements of any values.
 pub(crate) fn scratch<T: Pod>(len: usize) -> Result<Scratch<T>> {
-    let memory = *PROVIDED.get_or_init(|| &Allocator);
+    // A provider may still come: what is taken before that goes back to where it is from.
+    let memory = PROVIDED.get().copied().unwrap_or(&Allocator);
     let words = memory.take(if len < ROOM { len + LINE - 1 } else { len })?;
     let start = words.as_ptr().align_offset(LINE * size_of::<u32>());
     let start = if start <= words.len() - len { start } else { 0 };
@@ -125,10 +126,36 @@ impl<T> Drop for Scratch<T> {
     }
 }
 
-/// Returns a vector of what an iterator gives.
-pub(crate) fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(items.len()).map_err(Error::new)?;
-    values.extend(items);
-    Ok(values)
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// The allocator's memory, counted.
+    struct Counted;
+
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+    impl Memory for Counted {
+        fn take(&self, words: usize) -> Result<Vec<u32>> {
+            TAKEN.fetch_add(1, Ordering::SeqCst);
+            Allocator.take(words)
+        }
+
+        fn give(&self, _words: Vec<u32>) {}
+    }
+
+    /// Loops may run before a program says where memory comes from, such as those that kernels of adapters are compared with.
+    #[test]
+    fn a_provider_that_comes_after_the_first_loop_serves_the_next() -> Result<()> {
+        drop(scratch::<f32>(3)?);
+        assert!(provide(&Counted), "no other test provides memory");
+        let before = TAKEN.load(Ordering::SeqCst);
+        let floats = scratch::<f32>(100)?;
+        assert!(TAKEN.load(Ordering::SeqCst) > before);
+        assert_eq!(floats.len(), 100);
+        assert!(!provide(&Counted), "the first one stays");
+        Ok(())
+    }
 }

@@ -1,8 +1,9 @@
 //! Copies of words within host memory, by all threads.
 
+use anygpu_host::tasks::share;
+
 use super::with_room;
 use crate::error::Result;
-use anygpu_host::tasks::share;
 
 /// The words that a thread copies at a time.
 const PART: usize = 1 << 16;

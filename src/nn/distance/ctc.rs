@@ -1,12 +1,13 @@
 //! Connectionist temporal classification.
 
+use anygpu_host::tasks;
+
 use crate::error::{Error, Result};
 use crate::nn::Reduction;
 use crate::nn::loss::f32s;
 use crate::ops::custom_grad::attached;
 use crate::ops::{named, of_sums};
 use crate::tensor::Tensor;
-use anygpu_host::tasks;
 
 const NAME: &str = "ctc_loss";
 

@@ -1,5 +1,7 @@
 //! Loops of the host over integers of 64 bits, for operators whose ops of this crate have only floats or words.
 
+use anygpu_host::tasks::share;
+
 use super::super::array::{Array, Elements};
 use super::super::call::{Call, size};
 use super::super::fault;
@@ -10,7 +12,6 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// The product of matrices of integers, which wraps.
 pub(super) fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
 use half::{bf16, f16};
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
@@ -19,7 +20,6 @@ use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, long, named,
 };
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 params! {
     struct DenseParams { count: usize, offset: usize }

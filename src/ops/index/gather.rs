@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use super::range::{check_indices, check_on_adapter};
 use crate::device::Backend;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
@@ -18,7 +20,6 @@ use crate::ops::{
 };
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, inner: usize, size: usize, picks: usize, x_offset: usize, index_offset: usize, first: usize }

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::sums::{LONG, Sum};
+
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -23,7 +25,6 @@ use crate::ops::{
 };
 use crate::shape::{Dim, Layout};
 use crate::tensor::Tensor;
-use anygpu_host::sums::{LONG, Sum};
 
 params! {
     struct Params {

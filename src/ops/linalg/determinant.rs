@@ -1,5 +1,7 @@
 //! Determinants and their logarithms. The host computes them ([`on_host`]).
 
+use anygpu_host::matmul::Threads;
+
 use super::factor::jacobi::Svd;
 use super::factor::lu::Lu;
 use super::solve::{Kind, solved, square, threads, turned};
@@ -8,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, write, zeros};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
-use anygpu_host::matmul::Threads;
 
 /// The determinants of matrices `[.., n, n]`: `[..]`.
 #[derive(Clone, Copy, Debug)]

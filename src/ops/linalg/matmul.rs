@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use anygpu_host::matmul::{self, Matrix, plan};
+
 use crate::device::cpu::host_error;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -25,7 +27,6 @@ use crate::ops::{
 };
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
-use anygpu_host::matmul::{self, Matrix, plan};
 
 #[derive(Debug)]
 struct MatMul {

@@ -1,12 +1,13 @@
 //! Systems of linear equations, and inverse matrices. The host computes them ([`on_host`]).
 
+use anygpu_host::matmul::Threads;
+
 use super::factor::lu::{Lu, back, forward};
 use crate::error::{Error, Result};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, the_matrix, write, zeros};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
-use anygpu_host::matmul::Threads;
 
 /// Matrices of at least so many rows are factored by all threads, if there is one of them.
 const LARGE: usize = 256;

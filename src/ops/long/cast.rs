@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
 use half::{bf16, f16};
 
 use super::{Long, held, of_pairs, pairs, untracked};
@@ -12,7 +13,6 @@ use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, offset: usize }

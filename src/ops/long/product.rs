@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::matmul::{Matrix, Threads, gemm};
+
 use super::{Long, host_only, of_pairs, pairs, untracked};
 use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
@@ -9,7 +11,6 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
-use anygpu_host::matmul::{Matrix, Threads, gemm};
 
 /// Pairs of words of f64: `[batch, m, k, 2] · [batch, k, n, 2] → [batch, m, n, 2]`.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -10,7 +12,6 @@ use crate::ops::elementwise::binary::Number;
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// What is computed of the rows `[A, R, B]`.
 #[derive(Clone, Copy, Debug, PartialEq)]

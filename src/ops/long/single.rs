@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use super::{Long, of_pairs, pairs, unsupported, untracked};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -9,7 +11,6 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::{CHUNK, Double, Integer, UnaryFn};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply, only_on_the_host};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// A formula of a row, and the arguments of one of f64.
 #[derive(Clone, Copy, Debug)]

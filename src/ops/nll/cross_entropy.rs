@@ -3,6 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
+use anygpu_host::vectors::with_vectors;
 use pulp::{Simd, WithSimd};
 
 use super::{Labelled, Nll, Pass};
@@ -15,9 +18,6 @@ use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::reduction::softmax::{COLUMNS, MAX_ROW, columns, exponentials, largest};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
-use anygpu_host::vectorised;
-use anygpu_host::vectors::with_vectors;
 
 /// Scores `[A, C, B]`, labels `[A, B]`, the weights of the classes if there are any → `[A, B]`:
 /// `w[label] · (log Σ exp(x) − x[label])`.

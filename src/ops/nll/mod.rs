@@ -4,6 +4,8 @@ mod cross_entropy;
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::try_share;
+
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, label_of, no_class, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -16,7 +18,6 @@ use crate::ops::{
 };
 use crate::process_group::{self, mean};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::try_share;
 
 params! {
     struct Params {

@@ -15,6 +15,7 @@ mod running;
 use std::sync::Arc;
 
 use anygpu_host::norm;
+pub(super) use anygpu_host::norm::Moment;
 pub(crate) use anygpu_host::norm::{NormShape, Then};
 
 use crate::device::gpu::{Buffer, Gpu, Kernel};
@@ -24,8 +25,6 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
-
-pub(super) use anygpu_host::norm::Moment;
 
 /// x → `[2, C]`: means and variances (the mean square if the mean is not subtracted).
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -12,7 +14,6 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 params! {
     struct Params {

@@ -7,6 +7,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -21,7 +23,6 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, Layout, dimensions};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 params! {
     struct Params {

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::autograd::is_recording;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
@@ -18,7 +20,6 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, reduced: usize, inner: usize, chunks: usize, length: usize, offset: usize }

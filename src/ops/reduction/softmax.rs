@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
+use anygpu_host::vectors::{MulAdd, exp_below_zero, larger, with_vectors};
 use pulp::{Simd, WithSimd};
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
@@ -15,9 +18,6 @@ use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
-use anygpu_host::vectorised;
-use anygpu_host::vectors::{MulAdd, exp_below_zero, larger, with_vectors};
 
 params! {
     struct Params { offset: usize, outer: usize, reduced: usize, inner: usize }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::device::cpu::copy;
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
@@ -16,7 +18,6 @@ use crate::ops::{
 };
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 shader!(SHADER: StridedParams = "copy", after [FOURS, STRIDED]);
 

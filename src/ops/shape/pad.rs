@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use anygpu_host::sums::{Sum, added};
+use anygpu_host::tasks::share;
+
 use crate::device::cpu::collected;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
@@ -15,8 +18,6 @@ use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
 };
 use crate::tensor::Tensor;
-use anygpu_host::sums::{Sum, added};
-use anygpu_host::tasks::share;
 
 params! {
     struct Params {

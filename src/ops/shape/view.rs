@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -16,7 +18,6 @@ use crate::ops::{
 };
 use crate::shape::{Dim, Dims, Layout, NewShape, broadcast_shapes, checked_elem_count, dimension, dimensions};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// A change of a tensor's layout.
 #[derive(Clone, Debug)]

@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use anygpu_host::sums::{Sum, added};
+use anygpu_host::tasks::share;
+
 use crate::device::cpu::collected;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
@@ -14,8 +17,6 @@ use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
 };
 use crate::tensor::Tensor;
-use anygpu_host::sums::{Sum, added};
-use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, len: usize, size: usize, inner: usize, offset: usize }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+use anygpu_host::window::{Window, WindowParams};
+
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, loops_within, scalar_header};
@@ -9,8 +12,6 @@ use crate::ops::spatial::window::{Sizes, over, window_setters};
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
-use anygpu_host::window::{Window, WindowParams};
 
 params! {
     struct Params {

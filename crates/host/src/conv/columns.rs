@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::Sizes;
 use super::direct;
 use super::patches::Patches;
+use crate::matmul::plan::SMALL;
 use crate::matmul::tiles::{Left, Start, panel_width};
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::memory::{Result, scratch};
 use crate::tasks::{share, try_map, try_share};
 
 /// The approximate number of output pixels of a task.
@@ -94,9 +94,6 @@ pub(super) fn tasks<'a>(
     }
     tasks
 }
-
-/// Products that one thread computes in the time that it takes to wake another one.
-const SMALL: usize = 1 << 18;
 
 /// As [`super::forward`], without what follows.
 pub fn forward(g: &Sizes, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {

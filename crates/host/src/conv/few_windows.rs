@@ -3,12 +3,9 @@
 
 use super::Sizes;
 use crate::matmul::dots::Dots;
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::matmul::plan::SMALL;
+use crate::memory::{Result, scratch};
 use crate::tasks::try_share;
-
-/// Products that one thread computes in the time that it takes to wake another one.
-const SMALL: usize = 1 << 18;
 
 pub(super) fn forward(g: &Sizes, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
     let (depth, wide, pixels) = (g.depth(), g.group_out(), g.window.pixels());

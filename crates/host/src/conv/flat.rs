@@ -14,15 +14,12 @@ use pulp::{Simd, WithSimd};
 
 use super::{Activation, Sizes};
 use crate::matmul::lines::Lines;
+use crate::matmul::plan::SMALL;
 use crate::matmul::tiles::{VECTORS, panel_width, tile_rows};
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::memory::{Result, scratch};
 use crate::tasks::try_share;
 use crate::vectors::with_vectors;
 use crate::window::Window;
-
-/// Products that one thread computes in the time that it takes to wake another one.
-const SMALL: usize = 1 << 18;
 
 /// The approximate number of elements of the phases that a task copies at a time, at most: they stay in a cache.
 const COPIED: usize = 128 << 10;

@@ -12,9 +12,8 @@ use super::columns::{Task, tasks};
 use super::lanes::Planes;
 use crate::matmul::lane_sums::{LONGEST, LaneSums, Lie, Part, add_terms, blocks_of};
 use crate::matmul::tiles::panel_width;
-use crate::matmul::transpose::turn;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::matmul::transpose::transpose;
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::{share, try_share};
 
 /// The approximate number of elements of the images that are copied at a time.
@@ -42,7 +41,7 @@ fn copied(planes: &Planes, x: &[f32]) -> Result<Scratch> {
         }
         for channel in 0..planes.channels {
             let x = &x[channel * plane + part * PIXELS..];
-            turn(x, image, [images, pixels], &mut to[channel * width..], pixel);
+            transpose(x, image, [images, pixels], &mut to[channel * width..], pixel);
         }
     });
     Ok(all)
@@ -136,7 +135,7 @@ fn convolve_task(
         product.compute(count, bias.is_some(), &mut sums[pixel * width..], pixels * width);
     }
     let mut turned = scratch(images * count * pixels)?;
-    turn(&sums, width, [count * pixels, images], &mut turned, count * pixels);
+    transpose(&sums, width, [count * pixels, images], &mut turned, count * pixels);
     for (out, turned) in task.out.iter_mut().zip(turned.chunks_exact(count * pixels)) {
         out.copy_from_slice(turned);
     }

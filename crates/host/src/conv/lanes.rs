@@ -5,9 +5,8 @@ use std::ops::Range;
 
 use super::Sizes;
 use crate::matmul::tiles::{VECTORS, panel_width};
-use crate::matmul::transpose::turn;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::matmul::transpose::transpose;
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::try_share;
 
 /// The kernels that are copied to vectors at a time, of the channels of a block.
@@ -85,7 +84,7 @@ pub(super) fn to_lanes(
         to.chunks_mut(step).take(pixels.len()).for_each(|to| to[channels..width].fill(0.0));
     }
     if channels > 0 && !pixels.is_empty() {
-        turn(&x[pixels.start..], plane, [channels, pixels.len()], to, step);
+        transpose(&x[pixels.start..], plane, [channels, pixels.len()], to, step);
     }
 }
 
@@ -98,7 +97,7 @@ pub(super) fn from_lanes(
     plane: usize,
 ) {
     if channels > 0 && !pixels.is_empty() {
-        turn(lanes, step, [pixels.len(), channels], &mut to[pixels.start..], plane);
+        transpose(lanes, step, [pixels.len(), channels], &mut to[pixels.start..], plane);
     }
 }
 

@@ -10,9 +10,8 @@ use std::ops::Range;
 use super::Sizes;
 use crate::matmul::lane_sums::{LaneSums, Lie, Part, add_terms, blocks_of};
 use crate::matmul::tiles::panel_width;
-use crate::matmul::transpose::turn;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::matmul::transpose::transpose;
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::share;
 
 /// The approximate number of elements of the images and gradients that are copied at a time, at least one image: what stays in a
@@ -77,14 +76,14 @@ fn lines(g: &Sizes, x: &[f32]) -> Result<Scratch> {
     });
     share(tasks.collect::<Vec<_>>(), 1, |(to, x)| {
         if line.padding == 0 {
-            return turn(x, plane, [g.channels, to.len() / g.channels], to, g.channels);
+            return transpose(x, plane, [g.channels, to.len() / g.channels], to, g.channels);
         }
         for (y, to) in to.chunks_exact_mut(line.all).enumerate() {
             let (before, to) = to.split_at_mut(line.padding);
             let (pixels, after) = to.split_at_mut(line.all - 2 * line.padding);
             before.fill(0.0);
             after.fill(0.0);
-            turn(&x[y * width..], plane, [g.channels, width], pixels, g.channels);
+            transpose(&x[y * width..], plane, [g.channels, width], pixels, g.channels);
         }
     });
     Ok(all)
@@ -99,7 +98,7 @@ fn gradients(g: &Sizes, (blocks, rows): (&[Range<usize>], usize), dy: &[f32]) ->
         images.map(move |(to, dy)| (block, to, dy))
     });
     share(tasks.collect::<Vec<_>>(), 1, |(block, to, dy)| {
-        turn(&dy[block.start * pixels..], pixels, [block.len(), pixels], to, rows);
+        transpose(&dy[block.start * pixels..], pixels, [block.len(), pixels], to, rows);
     });
     Ok(all)
 }

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::Sizes;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::memory::{Result, Scratch, scratch};
 use crate::vectorised;
 
 /// Elements that are copied at a time. A copy of fewer writes some elements after them, which the next copy overwrites.

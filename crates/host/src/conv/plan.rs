@@ -64,36 +64,50 @@ pub enum WeightGrad {
 
 /// Returns the way to compute a convolution.
 pub fn forward(g: &Sizes) -> Forward {
-    match () {
-        () if few_windows_suit(g) => Forward::FewWindows,
-        () if flat_suits(g) => Forward::Flat,
-        () if winograd_suits(g) => Forward::Winograd,
-        () if small_planes_suit(g) => Forward::SmallPlanes,
-        () if image_lanes_suit(g, [g.channels, g.out_channels]) => Forward::ImageLanes,
-        () if sums_suit(g) => Forward::Direct,
-        () => Forward::Columns,
+    if few_windows_suit(g) {
+        Forward::FewWindows
+    } else if flat_suits(g) {
+        Forward::Flat
+    } else if winograd_suits(g) {
+        Forward::Winograd
+    } else if small_planes_suit(g) {
+        Forward::SmallPlanes
+    } else if image_lanes_suit(g, [g.channels, g.out_channels]) {
+        Forward::ImageLanes
+    } else if sums_suit(g) {
+        Forward::Direct
+    } else {
+        Forward::Columns
     }
 }
 
 /// Returns the way to compute the gradient of the images.
 pub fn input_grad(g: &Sizes) -> InputGrad {
-    match () {
-        () if winograd_suits(g) => InputGrad::Winograd,
-        () if small_planes_suit(g) => InputGrad::SmallPlanes,
-        () if image_lanes_suit(g, [g.out_channels, g.channels]) => InputGrad::ImageLanes,
-        () if sums_suit(g) => InputGrad::Direct,
-        () => InputGrad::Columns,
+    if winograd_suits(g) {
+        InputGrad::Winograd
+    } else if small_planes_suit(g) {
+        InputGrad::SmallPlanes
+    } else if image_lanes_suit(g, [g.out_channels, g.channels]) {
+        InputGrad::ImageLanes
+    } else if sums_suit(g) {
+        InputGrad::Direct
+    } else {
+        InputGrad::Columns
     }
 }
 
 /// Returns the way to compute the gradient of the weight.
 pub fn weight_grad(g: &Sizes) -> WeightGrad {
-    match () {
-        () if winograd_grad_suits(g) => WeightGrad::Winograd,
-        () if lines_suit(g) => WeightGrad::Lines,
-        () if small_planes_suit(g) => WeightGrad::SmallPlanes,
-        () if window_lanes_suit(g) => WeightGrad::WindowLanes,
-        () => WeightGrad::Columns,
+    if winograd_grad_suits(g) {
+        WeightGrad::Winograd
+    } else if lines_suit(g) {
+        WeightGrad::Lines
+    } else if small_planes_suit(g) {
+        WeightGrad::SmallPlanes
+    } else if window_lanes_suit(g) {
+        WeightGrad::WindowLanes
+    } else {
+        WeightGrad::Columns
     }
 }
 

@@ -12,8 +12,7 @@ use super::columns::{Task, tasks};
 use super::lanes::{Planes, from_lanes, kernels, to_lanes};
 use crate::matmul::lane_sums::{LaneSums, Lie, Part};
 use crate::matmul::tiles::panel_width;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::{share, try_share};
 
 /// The fewest and the most images of a group, and the approximate number of elements of a group's planes.

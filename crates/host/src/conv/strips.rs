@@ -11,8 +11,7 @@ use pulp::{Simd, WithSimd};
 use super::lanes::{Planes, from_lanes, to_lanes};
 use super::winograd::PLACES;
 use crate::matmul::tiles::{VECTORS, panel_width};
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::memory::{Result, Scratch, scratch};
 use crate::vectors::{array, with_vectors};
 
 /// The approximate number of elements of a transformed strip, at most.

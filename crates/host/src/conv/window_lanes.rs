@@ -5,8 +5,7 @@ use pulp::{Simd, WithSimd};
 
 use super::Sizes;
 use super::columns::add_parts;
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::memory::{Result, scratch};
 use crate::tasks::try_share;
 use crate::vectors::{MOST_LANES, array, with_vectors};
 

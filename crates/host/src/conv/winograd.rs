@@ -14,8 +14,7 @@ use super::lanes::{Planes, kernels};
 use super::strips::{OfPixels, Plan, Strip, gather, load, pixels_of, store, transform};
 use crate::matmul::lane_sums::{LaneSums, Lie, Part};
 use crate::matmul::tiles::panel_width;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::try_share;
 use crate::vectors::{array, with_vectors};
 

@@ -9,8 +9,7 @@ use super::strips::{OfGrads, OfPixels, Plan, Strip, load, pixels_of, store, tran
 use super::winograd::{PLACES, TAPS};
 use crate::matmul::lane_sums::{LaneSums, Lie, Part};
 use crate::matmul::tiles::panel_width;
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::memory::{Result, scratch};
 use crate::tasks::{share, try_share};
 use crate::vectors::{array, with_vectors};
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::dots::Dots;
 use super::gemm::{Matrix, Threads};
 use super::lines::Lines;
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use super::plan::SMALL;
+use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::try_share;
 
 /// The most rows: if the terms of a column are neighbours, and if the columns are.
@@ -26,9 +26,6 @@ const COPIED: usize = 16;
 
 /// The columns that a task computes at once, into memory of its own, where it has several rows.
 const AT_ONCE: usize = 512;
-
-/// Products that one thread computes in the time that it takes to wake another one.
-pub(super) const SMALL: usize = 1 << 18;
 
 /// How the right factor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

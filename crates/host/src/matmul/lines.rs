@@ -7,8 +7,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::tiles::rows_in_registers;
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::memory::{Result, scratch};
 use crate::vectors::with_vectors;
 
 /// The most terms that are added up in registers: the part of the right factor that they read stays in the nearest cache, and the

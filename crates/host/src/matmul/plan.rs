@@ -4,6 +4,9 @@ pub use super::few_rows::By;
 use super::gemm::{Matrix, Threads};
 use super::{few_rows, large};
 
+/// Products that one thread computes in the time that it takes to wake another one.
+pub(crate) const SMALL: usize = 1 << 18;
+
 /// The ways to compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -49,7 +52,7 @@ pub fn batch(count: usize, products: usize) -> Batch {
 
 /// Returns the threads for a product of this many multiplications.
 pub fn threads(products: usize) -> Threads {
-    if products <= few_rows::SMALL { Threads::One } else { Threads::All }
+    if products <= SMALL { Threads::One } else { Threads::All }
 }
 
 /// Returns the rows that each thread computes, unless `gemm` is to divide the product among threads itself. To wake them takes a good
@@ -57,8 +60,8 @@ pub fn threads(products: usize) -> Threads {
 fn rows_of_task([m, k, n]: [usize; 3], threads: Threads) -> Option<usize> {
     const FEW: usize = 16;
     const MANY: usize = 64;
-    const SMALL: usize = 1 << 25;
-    let least = if m.saturating_mul(k).saturating_mul(n) <= SMALL { FEW } else { MANY };
+    const SHORT: usize = 1 << 25;
+    let least = if m.saturating_mul(k).saturating_mul(n) <= SHORT { FEW } else { MANY };
     let count = rayon::current_num_threads();
     let mut rows = m.div_ceil(count);
     if rows >= MANY {

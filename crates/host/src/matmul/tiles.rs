@@ -8,8 +8,7 @@ use std::sync::LazyLock;
 
 use pulp::{Simd, WithSimd};
 
-use crate::memory::Result;
-use crate::memory::{Scratch, scratch};
+use crate::memory::{Result, Scratch, scratch};
 use crate::vectorised;
 use crate::vectors::{array, with_vectors};
 

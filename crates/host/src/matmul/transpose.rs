@@ -6,11 +6,11 @@ use crate::vectors::{MOST_LANES, array, with_vectors};
 
 /// Writes the `[rows, columns]` elements of `a`, whose rows are `row` apart, as columns: `to[k · step + i]` becomes
 /// `a[i · row + k]`.
-pub(crate) fn turn(a: &[f32], row: usize, [rows, columns]: [usize; 2], to: &mut [f32], step: usize) {
-    with_vectors(Turn { a, row, rows, columns, to, step });
+pub(crate) fn transpose(a: &[f32], row: usize, [rows, columns]: [usize; 2], to: &mut [f32], step: usize) {
+    with_vectors(Transpose { a, row, rows, columns, to, step });
 }
 
-struct Turn<'a> {
+struct Transpose<'a> {
     a: &'a [f32],
     row: usize,
     rows: usize,
@@ -19,25 +19,25 @@ struct Turn<'a> {
     step: usize,
 }
 
-impl WithSimd for Turn<'_> {
+impl WithSimd for Transpose<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Turn { a, row, rows, columns, to, step } = self;
+        let Transpose { a, row, rows, columns, to, step } = self;
         let lanes = S::F32_LANES;
         for i in (0..rows).step_by(lanes) {
             for k in (0..columns).step_by(lanes) {
                 let sizes = [lanes.min(rows - i), lanes.min(columns - k)];
-                turn_block(simd, &a[i * row + k..], row, sizes, &mut to[k * step + i..], step);
+                transpose_block(simd, &a[i * row + k..], row, sizes, &mut to[k * step + i..], step);
             }
         }
     }
 }
 
-/// Turns a block of at most as many rows and columns as a vector has elements.
+/// Transposes a block of at most as many rows and columns as a vector has elements.
 #[inline(always)]
-pub(super) fn turn_block<S: Simd>(
+pub(super) fn transpose_block<S: Simd>(
     simd: S,
     a: &[f32],
     row: usize,
@@ -84,13 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_any_size_are_turned() {
+    fn blocks_of_any_size_are_transposed() {
         for [rows, columns] in [[1, 1], [16, 16], [3, 40], [33, 9], [50, 17], [0, 4], [4, 0]] {
             let (row, step) = (columns + 3, rows + 2);
             let a: Vec<f32> = (0..rows * row).map(|i| i as f32).collect();
-            let check = |turn: &dyn Fn(Turn)| {
+            let check = |turn: &dyn Fn(Transpose)| {
                 let mut to = vec![-1.0; columns * step];
-                turn(Turn { a: &a, row, rows, columns, to: &mut to, step });
+                turn(Transpose { a: &a, row, rows, columns, to: &mut to, step });
                 for (k, line) in to.chunks_exact(step).enumerate() {
                     let wanted: Vec<f32> = (0..rows).map(|i| a[i * row + k]).chain([-1.0; 2]).collect();
                     assert_eq!(line, wanted, "{rows} × {columns}");

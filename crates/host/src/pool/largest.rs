@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::memory::{Result, collected};
+use crate::memory::{Result, Scratch, scratch};
 use crate::window::Window;
 
 /// The position of a window's maximum if the window holds no pixel.
@@ -18,8 +18,8 @@ const PADDED: usize = 1 << 20;
 pub(super) struct Slide<'a> {
     window: &'a Window,
     /// The plane between −∞, and the largest elements along its lines.
-    padded: Vec<f32>,
-    along: Vec<f32>,
+    padded: Scratch,
+    along: Scratch,
 }
 
 impl<'a> Slide<'a> {
@@ -33,7 +33,11 @@ impl<'a> Slide<'a> {
 
     /// Fails if there is no memory for two planes.
     pub fn new(window: &'a Window, [height, width]: [usize; 2]) -> Result<Slide<'a>> {
-        let lowest = || collected((0..height * width).map(|_| f32::NEG_INFINITY));
+        let lowest = || {
+            let mut plane = scratch(height * width)?;
+            plane.fill(f32::NEG_INFINITY);
+            Ok(plane)
+        };
         Ok(Slide { window, padded: lowest()?, along: lowest()? })
     }
 

@@ -5,7 +5,7 @@ pub mod parts;
 mod quarters;
 
 use self::largest::{Slide, largest};
-use crate::memory::{Result, collected, scratch};
+use crate::memory::{Result, Scratch, scratch};
 use crate::sums::{Sum, added};
 use crate::tasks::{share, try_share_with};
 use crate::vectorised;
@@ -75,10 +75,10 @@ pub fn forward(window: &Window, mode: Mode, x: &[f32], out: &mut [f32]) -> Resul
             })?;
         }
         Way::Sums => {
-            let divisors = divisors(window, mode)?;
+            let divisors = means(window, mode)?;
             share(planes, FEWEST, |(out, x)| {
                 added(out, window.taps(), |out| add(window, x, out), |out| add(window, x, out));
-                out.iter_mut().zip(&divisors).for_each(|(out, divisor)| *out /= divisor);
+                out.iter_mut().zip(divisors.iter()).for_each(|(out, divisor)| *out /= divisor);
             });
         }
     }
@@ -114,26 +114,37 @@ pub fn backward(window: &Window, mode: Mode, [x, g]: [&[f32]; 2], dx: &mut [f32]
         share(all, FEWEST, |((dx, x), g)| vectorised!(quarters::backward(window, mode, x, g, dx)));
         return Ok(());
     }
-    let divisors = divisors(window, mode)?;
     let terms = window.taps(); // the most for one pixel
-    let memory = || Ok((scratch::<f32>(pixels)?, scratch::<u32>(pixels)?));
-    try_share_with(all, FEWEST, memory, |(values, at), ((dx, x), g)| {
-        if mode == Mode::Max {
+    if mode == Mode::Max {
+        let memory = || Ok((scratch(pixels)?, scratch(pixels)?));
+        return try_share_with(all, FEWEST, memory, |(values, at), ((dx, x), g)| {
             vectorised!(largest(window, x, values, at));
             added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
-            return Ok(());
-        }
-        values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
-        added(dx, terms, |dx| spread(window, values, dx), |dx| spread(window, values, dx));
-        Ok(())
-    })
+            Ok(())
+        });
+    }
+    let divisors = means(window, mode)?;
+    try_share_with(
+        all,
+        FEWEST,
+        || scratch(pixels),
+        |parts, ((dx, _), g)| {
+            parts.iter_mut().zip(g).zip(divisors.iter()).for_each(|((part, g), divisor)| *part = g / divisor);
+            added(dx, terms, |dx| spread(window, parts, dx), |dx| spread(window, parts, dx));
+            Ok(())
+        },
+    )
 }
 
 /// Returns the divisors of the means over the windows of a plane.
-///
-/// # Errors
-/// If there is no memory for them.
-pub fn divisors(window: &Window, mode: Mode) -> Result<Vec<f32>> {
+fn means(window: &Window, mode: Mode) -> Result<Scratch> {
+    let mut all = scratch(window.pixels())?;
+    divisors(window, mode, &mut all);
+    Ok(all)
+}
+
+/// Writes the divisors of the means over the windows of a plane, `[OH, OW]`.
+pub fn divisors(window: &Window, mode: Mode, to: &mut [f32]) {
     let Window { params, size, .. } = window;
     let counted = |d: usize, o: usize| {
         let (start, padding) = (o * params.stride[d], params.padding[d]);
@@ -143,8 +154,8 @@ pub fn divisors(window: &Window, mode: Mode) -> Result<Vec<f32>> {
             _ => end - start,
         }
     };
-    let [height, width] = window.out;
-    collected((0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32))
+    let width = window.out[1];
+    to.iter_mut().enumerate().for_each(|(o, to)| *to = (counted(0, o / width) * counted(1, o % width)) as f32);
 }
 
 /// Adds to every window its pixels.

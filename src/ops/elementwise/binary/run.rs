@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use super::operand::{Operand, Scalar, common_type};
 use super::{A, B, BinaryFn, Chain, FLOAT_PAIRS, FLOATS, TypedFunction};
 use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
@@ -20,7 +22,6 @@ use crate::ops::{
 };
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// Computes a function of two operands, converted to their common type. Comparisons return booleans.
 pub(in crate::ops) fn binary(function: BinaryFn, a: Operand, b: Operand) -> Result<Tensor> {

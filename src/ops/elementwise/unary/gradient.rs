@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use super::{Bend, CHUNK, GRAD_SHADER, GradParams, INVERSE, MATH, Reads, SPECIAL, Slope, UnaryFn};
 use crate::device::gpu::{Buffer, Gpu, Kernel, Operand, Pointwise, operands};
 use crate::dtype::DType;
@@ -11,7 +13,6 @@ use crate::ops::inputs::elements_each;
 use crate::ops::parts::alike;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 
 /// The gradient of a row, from the gradient, the input and the result of the forward pass.
 #[derive(Clone, Copy)]

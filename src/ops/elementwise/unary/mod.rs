@@ -11,6 +11,8 @@ mod table;
 
 use std::sync::Arc;
 
+use anygpu_host::tasks::share;
+
 use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, operands, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -22,7 +24,6 @@ use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, no_gradient};
 use crate::tensor::Tensor;
-use anygpu_host::tasks::share;
 use gradient::UnaryGrad;
 
 pub(crate) use table::UnaryFn;

@@ -3,6 +3,9 @@
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
 use std::f64::consts;
 
+use anygpu_host::vectorised;
+use anygpu_host::vectors::Unfused;
+
 use super::Bend::{By, Straight};
 use super::Whole::{AsFloats, Own, Unchanged};
 use super::doubles;
@@ -17,8 +20,6 @@ use crate::error::Result;
 use crate::ops::elementwise::onnx::Composition as Composed;
 use crate::ops::elementwise::onnx::Onnx::{self, Operator};
 use crate::tensor::Tensor;
-use anygpu_host::vectorised;
-use anygpu_host::vectors::Unfused;
 
 /// Defines the functions: the enum, a row for each, and the methods of those that begin with documentation. The others come last,
 /// and have methods of their own in `methods.rs`.

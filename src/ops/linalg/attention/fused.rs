@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use anygpu_host::attention::{Head, Rows};
+use anygpu_host::matmul::panel_width;
+use anygpu_host::tasks::try_share;
 
 use super::{hide, past};
 use crate::autograd::is_recording;
@@ -16,8 +18,6 @@ use crate::ops::{
 };
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
-use anygpu_host::matmul::panel_width;
-use anygpu_host::tasks::try_share;
 
 /// Queries `[.., L, E]`, keys `[.., S, E]` and values `[.., S, V]` → `[.., L, V]`, for sizes that are not 0.
 #[derive(Clone, Copy, Debug)]

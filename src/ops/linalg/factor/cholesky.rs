@@ -1,7 +1,8 @@
 //! The Cholesky factorisation.
 
-use super::dot;
 use anygpu_host::vectorised;
+
+use super::dot;
 
 /// Factors `A = L Lᵀ` in place, of which only the lower triangle is read; what is above the diagonal becomes 0. Returns the first row
 /// whose minor is not positive, or not a number.

@@ -1,9 +1,10 @@
 //! The QR factorisation by Householder's reflections.
 
+use anygpu_host::vectorised;
+
 use super::{add_scaled, dot, largest, norm};
 use crate::error::Result;
 use crate::ops::on_host::zeros;
-use anygpu_host::vectorised;
 
 /// Columns that are shorter count as 0: reflections of numbers without all of their digits are not orthogonal.
 const NOTHING: f64 = f64::MIN_POSITIVE / f64::EPSILON;

@@ -1,11 +1,12 @@
 //! Singular values by one-sided Jacobi rotations, after a QR factorisation with ordered columns: Drmač and Veselić, "New fast and
 //! accurate Jacobi SVD algorithm" (2008). They converge for every matrix, also without full rank.
 
+use anygpu_host::vectorised;
+
 use super::householder::Qr;
 use super::{dot, largest, norm, transpose};
 use crate::error::Result;
 use crate::ops::on_host::zeros;
-use anygpu_host::vectorised;
 
 /// Sweeps over all pairs of columns; ten are enough for nearly all matrices.
 const SWEEPS: usize = 60;

@@ -1,10 +1,11 @@
 //! The LU factorisation with partial pivoting, and triangular systems.
 
+use anygpu_host::matmul::{Matrix, Threads, gemm};
+use anygpu_host::vectorised;
+
 use super::add_scaled;
 use crate::error::Result;
 use crate::ops::on_host::zeros;
-use anygpu_host::matmul::{Matrix, Threads, gemm};
-use anygpu_host::vectorised;
 
 /// Columns that are factored before a product updates the others.
 const BLOCK: usize = 64;

@@ -1,8 +1,9 @@
 //! Convolution and its gradients on software adapters with subgroups: products that read a copy of the images in blocks of
 //! four images or channels, with the padding around them, instead of a matrix of their columns.
 
-use super::blocks::{FOUR, Images, SumParams, Sums};
 use anygpu_host::conv::Sizes;
+
+use super::blocks::{FOUR, Images, SumParams, Sums};
 
 use super::geometry::{Geometry, PASS};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};

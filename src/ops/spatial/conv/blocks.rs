@@ -1,12 +1,13 @@
 //! The kernels of a convolution over blocks of four images or channels, see `shaders/image_blocks.wgsl` and
 //! `shaders/conv_blocks.wgsl`. `blocked` says what they compute.
 
+use anygpu_host::window::WindowParams;
+
 use crate::device::gpu::{Buffer, Kernel, PUT, params, shader, wgsl};
 use crate::ops::linalg::matmul_variants::SUBGROUP_SUMS;
 use crate::ops::linalg::panels::row_tiles;
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::{HALVES, Stored};
-use anygpu_host::window::WindowParams;
 
 params! {
     struct BlockParams {

@@ -2,6 +2,9 @@
 //! (`shaders/conv_halves.wgsl`), some columns at a time, and multiplied as other products of f16 (`linalg/cooperative.rs`). Those
 //! of a kernel of one position are the panels that a product of the image would have.
 
+use anygpu_host::conv::Sizes as ConvSizes;
+use anygpu_host::window::{Window, WindowParams};
+
 use super::geometry::{COLUMNS, Geometry, Pass};
 use super::grad::MOST_PARTIAL;
 use super::implicit_variants::{self, Computed, LONGEST, compare_with_host, examples};
@@ -17,8 +20,6 @@ use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::Stored;
 use crate::ops::variants;
-use anygpu_host::conv::Sizes as ConvSizes;
-use anygpu_host::window::{Window, WindowParams};
 
 params! {
     struct Params {

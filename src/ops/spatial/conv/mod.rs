@@ -29,6 +29,9 @@ pub use padding::ConvPadding;
 #[cfg(feature = "onnx")]
 pub(crate) use then::Activation;
 
+use anygpu_host::conv;
+use anygpu_host::window::{Window, WindowParams};
+
 use forward::Forward;
 use geometry::Geometry;
 use grad::InputGrad;
@@ -41,8 +44,6 @@ use crate::ops::long::refuse;
 use crate::ops::named;
 use crate::ops::spatial::window::{Sizes, check, over, window_setters};
 use crate::tensor::Tensor;
-use anygpu_host::conv;
-use anygpu_host::window::{Window, WindowParams};
 
 /// The options of a convolution over `D` dimensions, for [`Tensor::conv2d`] and similar methods.
 ///

@@ -2,6 +2,8 @@
 
 #![cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "only models of ONNX name an activation"))]
 
+use anygpu_host::vectorised;
+
 use super::Conv;
 use super::forward::Forward;
 use crate::autograd::is_recording;
@@ -10,7 +12,6 @@ use crate::ops::apply;
 use crate::ops::elementwise::unary::{Function, UnaryFn};
 use crate::ops::traced::is_traced;
 use crate::tensor::Tensor;
-use anygpu_host::vectorised;
 
 /// The functions that may follow a convolution in one op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

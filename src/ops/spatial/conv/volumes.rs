@@ -3,6 +3,8 @@
 //! `[OC, C / groups · KD, KH, KW]` without a copy. The transpose does the same backwards: the planes of its result are added
 //! at the depths where they belong.
 
+use anygpu_host::window::WindowParams;
+
 use super::grad::InputGrad;
 use super::{Conv, ConvPadding, check_bias};
 use crate::dtype::DType;
@@ -12,7 +14,6 @@ use crate::ops::shape::pad::Padding;
 use crate::ops::spatial::window::counts;
 use crate::ops::{apply, named};
 use crate::tensor::Tensor;
-use anygpu_host::window::WindowParams;
 
 const ZEROS: Padding = Padding::Constant(0.0);
 

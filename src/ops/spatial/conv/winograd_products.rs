@@ -1,13 +1,14 @@
 //! 3 × 3 convolutions with stride 1 on software adapters, by Winograd's minimal filtering (see `winograd`): tiles and kernels
 //! are written in panels, as 16 matrix products, whose results are put together.
 
+use anygpu_host::conv::plan::{PLACES, winograd_suits};
+
 use super::geometry::Geometry;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, PUT, params, shader};
 use crate::error::Result;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
 use crate::ops::stored::{HALVES, Stored};
 use crate::ops::{Dense, GpuIn};
-use anygpu_host::conv::plan::{PLACES, winograd_suits};
 
 params! {
     struct WeightParams {

@@ -7,6 +7,7 @@ mod volumes;
 
 use anygpu_host::pool::Mode;
 use anygpu_host::window::WindowParams;
+
 use sliding::{Positions, Windows};
 
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anygpu_host::pool::{self, Mode};
 use anygpu_host::window::Window;
 
-use crate::device::cpu::host_error;
+use crate::device::cpu::{host_error, with_room};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -90,11 +90,12 @@ impl Op for Windows {
         let window = self.window;
         Some(match self.mode {
             Mode::Max => Traced::MaxPool(window),
-            Mode::Avg { count_include_pad } => Traced::AvgPool {
-                window,
-                count_pad: count_include_pad,
-                divisors: pool::divisors(&window, self.mode).ok()?,
-            },
+            Mode::Avg { count_include_pad } => {
+                let mut divisors = with_room(window.pixels()).ok()?;
+                divisors.resize(window.pixels(), 0.0);
+                pool::divisors(&window, self.mode, &mut divisors);
+                Traced::AvgPool { window, count_pad: count_include_pad, divisors }
+            }
         })
     }
 

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use anygpu_host::sums::{Sum, added};
+use anygpu_host::tasks::share;
+
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
@@ -11,8 +14,6 @@ use crate::ops::inputs::{around, loops_within};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_float};
 use crate::tensor::Tensor;
-use anygpu_host::sums::{Sum, added};
-use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, inner: usize, size: usize, len: usize, offset: usize }

@@ -11,8 +11,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use crate::matmul::gemm::Matrix;
-use crate::memory::Result;
-use crate::memory::scratch;
+use crate::memory::{Result, scratch};
 use crate::tasks::try_share;
 use crate::vectors::{MOST_LANES, with_vectors};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use crate::matmul::gemm::Matrix;
-use crate::matmul::transpose::turn_block;
+use crate::matmul::transpose::transpose_block;
 
 /// The terms that are copied for all tiles before the next ones, if the elements of a term lie side by side: lines of the cache
 /// are used whole, and large powers of two between terms do not push them out.
@@ -73,7 +73,7 @@ pub(super) fn pack_columns<S: Simd>(simd: S, b: Matrix, columns: Range<usize>, t
                 if rows < lanes {
                     (0..terms).for_each(|k| to[k * width + rows..][..lanes - rows].fill(0.0));
                 }
-                turn_block(simd, &b.data[from(t, j)..], column, [rows, terms], to, width);
+                transpose_block(simd, &b.data[from(t, j)..], column, [rows, terms], to, width);
             }
         }
     } else {
