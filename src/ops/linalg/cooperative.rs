@@ -101,15 +101,19 @@ pub(in crate::ops) fn order(_: &Caps) -> &'static [&'static Variant<ProductParam
 pub(in crate::ops) fn chosen(
     gpu: &Gpu,
     family: &Family<ProductParams>,
-    [m, k, n]: [usize; 3],
+    sizes: [usize; 3],
 ) -> Result<Option<&'static Variant<ProductParams>>> {
     if gpu.caps().cooperative.is_none() || variants::asked_for(&matmul_variants::FAMILY) {
         return Ok(None);
     }
-    let to = Target { offset: 0, batch: 0, row: n, inner: n, outer: 0 };
-    let params = ProductParams { k, ..Product { m, k: 1, n, batch: 1, splits: 1, steps: [0; 2] }.sized(to)? };
-    let variant = variants::chosen(gpu, family, &params)?;
+    let variant = variants::chosen(gpu, family, &params(sizes)?)?;
     Ok((!is_others(variant)).then_some(variant))
+}
+
+/// Returns the params of a product `[m, k] · [k, n]`, as far as a variant is chosen by them.
+pub(in crate::ops) fn params([m, k, n]: [usize; 3]) -> Result<ProductParams> {
+    let to = Target { offset: 0, batch: 0, row: n, inner: n, outer: 0 };
+    Ok(ProductParams { k, ..Product { m, k: 1, n, batch: 1, splits: 1, steps: [0; 2] }.sized(to)? })
 }
 
 /// Returns whether a variant is no kernel of cooperative matrices.

@@ -8,20 +8,10 @@ use super::blocks::{FOUR, Images, SumParams, Sums};
 use super::geometry::{Geometry, PASS};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::Result;
-use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_SOFTWARE_DEPTH, Pack, Product};
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, Pack};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
 use crate::ops::{Dense, GpuIn};
-
-/// Fewer images would leave half of each vector of images empty. Vectors of channels do not depend on the images.
-const FEWEST_IMAGES: usize = 3;
-
-/// Fewer rows would leave most of each subgroup's sums empty.
-const FEWEST_ROWS: usize = 5;
-
-/// The most pixels of an image for each pixel of its result: the gradient of the image is a convolution over `dy` with
-/// zeros around it, and multiplies all of them.
-const MOST_ENLARGED: usize = 3;
 
 /// A convolution of one group of channels over blocks of images, which [`Geometry::blocked`] repeats for all groups.
 struct Blocked<'a> {
@@ -38,15 +28,8 @@ struct Blocked<'a> {
 }
 
 impl Geometry {
-    /// Returns whether sums over blocks are right for the adapter and the sizes.
-    fn suits_blocks(&self, gpu: &Gpu, rows: usize, depth: usize, channels: usize, padded: [usize; 2]) -> Result<bool> {
-        let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(FOUR);
-        let suits = elements <= PASS && (1..=MAX_SOFTWARE_DEPTH).contains(&depth) && rows >= FEWEST_ROWS;
-        Ok(suits && Product::shares_loads(gpu)?)
-    }
-
     /// Returns the size of an image with the padding that the windows reach.
-    fn reached(&self) -> [usize; 2] {
+    pub fn reached(&self) -> [usize; 2] {
         let Sizes { window, .. } = &self.0;
         [0, 1].map(|d| (window.out[d].max(1) - 1) * window.params.stride[d] + window.params.span(d))
     }
@@ -63,33 +46,35 @@ impl Geometry {
         }
     }
 
-    /// Returns the kernels of the convolution over blocks of images, unless columns are faster.
+    /// Returns the kernels of the convolution over blocks of images.
     pub fn forward_in_blocks(
         &self,
         gpu: &Gpu,
         [x, weight]: [&GpuIn<Dense>; 2],
         bias: Option<&GpuIn<Dense>>,
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let (rows, depth, images) = (self.group_out(), self.depth(), self.input_images(x));
-        if self.images < FEWEST_IMAGES || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
-            return Ok(None);
-        }
         let k = IndexMap::even(depth, 1);
         let left = Pack { width: A_WIDTH, depth, across: rows, k, j: IndexMap::even(rows, depth) };
         let (pixels, out_image) = (self.window.out, self.out_image());
         let blocked = Blocked { sums: Sums::Forward, images, left, weight, bias, pixels, out_image, out };
-        self.blocked(gpu, blocked).map(Some)
+        self.blocked(gpu, blocked)
     }
 
-    /// Returns the kernels of the gradient of the image over blocks of images, unless columns are faster: a convolution
-    /// of dy with the kernel turned by 180°. With a stride, most of what it multiplies would be zeros.
+    /// Returns the size of the gradient of a result with the zeros that the windows of the image's gradient reach.
+    pub fn enlarged(&self) -> [usize; 2] {
+        [0, 1].map(|d| self.window.size[d] + self.window.params.span(d) - 1)
+    }
+
+    /// Returns the kernels of the gradient of the image over blocks of images: a convolution of dy with the kernel
+    /// turned by 180°, for windows without a stride.
     pub fn input_grad_in_blocks(
         &self,
         gpu: &Gpu,
         [dy, weight]: [&GpuIn<Dense>; 2],
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let window = &self.window.params;
         let (rows, taps) = (self.group_channels(), self.window.taps());
         let span = [window.span(0), window.span(1)];
@@ -99,22 +84,14 @@ impl Geometry {
             channels: self.group_out(),
             size: self.window.out,
             padding: [0, 1].map(|d| (span[d] - 1).cast_signed() - window.padding[d].cast_signed()),
-            padded: [0, 1].map(|d| self.window.size[d] + span[d] - 1),
+            padded: self.enlarged(),
         };
         let depth = images.channels * taps;
-        let enlarged = self.window.plane() > MOST_ENLARGED * self.window.pixels();
-        if window.stride != [1, 1]
-            || enlarged
-            || self.images < FEWEST_IMAGES
-            || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)?
-        {
-            return Ok(None);
-        }
         let k = IndexMap { inner: taps, step: 1, outer: self.depth() };
         let left = Pack { width: A_WIDTH, depth, across: rows, k, j: IndexMap::even(rows, taps) };
         let (pixels, out_image) = (self.window.size, self.image());
         let blocked = Blocked { sums: Sums::InputGrad, images, left, weight, bias: None, pixels, out_image, out };
-        self.blocked(gpu, blocked).map(Some)
+        self.blocked(gpu, blocked)
     }
 
     /// Returns the kernels of a convolution, group by group, each with as many images at a time as a buffer can hold.
@@ -161,22 +138,24 @@ impl Geometry {
         Ok(kernels)
     }
 
-    /// Returns the kernels of the gradient of the weight over blocks of channels, unless columns are faster. Each part of
-    /// the sums is over at most `run` output pixels.
+    /// Returns the words of one image's gradient of the result as the left operand of the weight's gradient.
+    pub fn left_words(&self) -> usize {
+        self.group_out().next_multiple_of(A_WIDTH).saturating_mul(self.window.pixels())
+    }
+
+    /// Returns the kernels of the gradient of the weight over blocks of channels. Each part of the sums is over at most `run` output
+    /// pixels.
     pub fn weight_grad_in_blocks(
         &self,
         gpu: &Gpu,
         [dy, x]: [&GpuIn<Dense>; 2],
         run: usize,
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let (rows, depth, pixels, taps) = (self.group_out(), self.depth(), self.window.pixels(), self.window.taps());
         let mut images = self.input_images(x);
         let blocks = images.channels.div_ceil(FOUR);
-        let grad = rows.next_multiple_of(A_WIDTH).saturating_mul(pixels); // of one image, as the left operand
-        if self.images == 0 || grad > PASS || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
-            return Ok(None);
-        }
+        let grad = self.left_words();
         let image = FOUR * blocks * images.padded_plane();
         let step = (PASS / image.max(grad)).min(self.images);
         let counts: Vec<usize> = (0..self.images).step_by(step).map(|first| step.min(self.images - first)).collect();
@@ -225,6 +204,6 @@ impl Geometry {
             }
         }
         kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
-        Ok(Some(kernels))
+        Ok(kernels)
     }
 }

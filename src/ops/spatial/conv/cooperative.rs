@@ -6,8 +6,8 @@ use anygpu_host::conv::Sizes as ConvSizes;
 use anygpu_host::window::{Window, WindowParams};
 
 use super::geometry::{COLUMNS, Geometry, Pass};
-use super::grad::MOST_PARTIAL;
-use super::implicit_variants::{self, Computed, LONGEST, compare_with_host, examples};
+use super::implicit_variants::{Computed, LONGEST, compare_with_host, examples};
+use super::plan::MOST_PARTIAL;
 use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, Variant, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -19,7 +19,6 @@ use crate::ops::linalg::panels::{ALONE, IndexMap, MAX_DEPTH, PACK_RUN, Pack, Pro
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::Stored;
-use crate::ops::variants;
 
 params! {
     struct Params {
@@ -40,19 +39,20 @@ shader!(SHADER: Params = "conv_halves", after [WINDOW, COLUMNS, HALF_PANELS]);
 
 /// The words that are in memory at a time.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+pub(super) struct Room {
     panels: usize,
     /// Parts of sums.
     sums: usize,
 }
 
 /// As many panels as products always may have, and as many parts as the gradient of a weight has elsewhere.
-const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
+pub(super) const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
 
-type Matrices = Variant<ProductParams>;
+pub(super) type Matrices = Variant<ProductParams>;
 
 /// The same variants as those of products, which have a trial of their own with the kernels of this file.
-static FAMILY: Family<ProductParams> = Family { name: "conv2d_cooperative", order: cooperative::order, attempt };
+pub(super) static FAMILY: Family<ProductParams> =
+    Family { name: "conv2d_cooperative", order: cooperative::order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 /// Tries the product, then a convolution and its gradients.
@@ -80,12 +80,16 @@ fn compare(
     (numbers, room): (&dyn Fn(usize, u32) -> Vec<f32>, Room),
 ) -> Result<Option<String>> {
     compare_with_host(gpu, g, (numbers, DType::F16, 1e-3), &|what, [x, w, dy, bias], out| match what {
-        Computed::Forward => g.weight_by_columns(gpu, variant, Weight::of(g, w), x, Some(bias), (room, out)),
-        Computed::InputGrad => match g.turned() {
-            Some(turned) => turned.weight_by_columns(gpu, variant, Weight::turned(g, w), dy, None, (room, out)),
-            None => Ok(None),
-        },
-        Computed::WeightGrad => g.gradient_by_columns(gpu, variant, [dy, x], LONGEST, (room, out)),
+        Computed::Forward => g.weight_by_columns(gpu, variant, Weight::of(g, w), x, Some(bias), (room, out)).map(Some),
+        Computed::InputGrad => {
+            let kernels =
+                |turned: Geometry| turned.weight_by_columns(gpu, variant, Weight::turned(g, w), dy, None, (room, out));
+            g.turned().map(kernels).transpose()
+        }
+        Computed::WeightGrad => {
+            let kernels = |parts| g.weight_grad_cooperative(gpu, variant, &parts, [dy, x], out);
+            g.gradient_parts(LONGEST, room).map(kernels).transpose()
+        }
     })
 }
 
@@ -113,51 +117,48 @@ impl<'a> Weight<'a> {
     }
 }
 
+/// How the gradient of a weight is added up.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GradientParts {
+    /// Each with the steps of a part of its sums, and the number of parts.
+    passes: Vec<(Pass, [usize; 2])>,
+    /// The parts that are in memory at a time.
+    slots: usize,
+    /// Whether there are more: their sum so far is the first of the next ones, in a second buffer.
+    turns: bool,
+}
+
 impl Geometry {
-    /// Returns the variant for a product `[m, k] · [k, n]` of operands of f16, unless the op table asks for another one.
-    fn matrices(&self, gpu: &Gpu, operands: [Stored; 2], sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
-        if operands.iter().any(|x| x.dtype != DType::F16) || variants::asked_for(&implicit_variants::FAMILY) {
-            return Ok(None);
-        }
-        cooperative::chosen(gpu, &FAMILY, sizes)
+    /// Returns whether columns are short enough for sums in one pass.
+    pub fn columns_are_short(&self) -> bool {
+        self.depth().next_multiple_of(STEPS) <= MAX_DEPTH
     }
 
-    /// Returns the kernels of the convolution by cooperative matrices, if the adapter has such and the sizes suit them.
+    /// Returns the kernels of the convolution by cooperative matrices.
     pub fn forward_cooperative(
         &self,
         gpu: &Gpu,
+        variant: &Matrices,
         [x, w]: [Stored; 2],
         bias: Option<Stored>,
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
-        let sizes = [self.group_out(), self.depth(), self.images * self.window.pixels()];
-        let Some(variant) = self.matrices(gpu, [x, w], sizes)? else { return Ok(None) };
+    ) -> Result<Vec<Kernel>> {
         self.weight_by_columns(gpu, variant, Weight::of(self, w), x, bias, (ROOM, out))
     }
 
-    /// Returns the same for the gradient of the image of a convolution without stride: a convolution of dy.
-    pub fn input_grad_cooperative(&self, gpu: &Gpu, [dy, w]: [Stored; 2], out: &Buffer) -> Result<Option<Vec<Kernel>>> {
-        let Some(turned) = self.turned() else { return Ok(None) };
-        let sizes = [turned.group_out(), turned.depth(), turned.images * turned.window.pixels()];
-        let Some(variant) = self.matrices(gpu, [dy, w], sizes)? else { return Ok(None) };
+    /// Returns the same for the gradient of the image, by the [turned](Geometry::turned) convolution.
+    pub fn input_grad_cooperative(
+        &self,
+        gpu: &Gpu,
+        (variant, turned): (&Matrices, &Geometry),
+        [dy, w]: [Stored; 2],
+        out: &Buffer,
+    ) -> Result<Vec<Kernel>> {
         turned.weight_by_columns(gpu, variant, Weight::turned(self, w), dy, None, (ROOM, out))
     }
 
-    /// Returns the same for the gradient of the weight. Each part of the sums is over at most `run` output pixels.
-    pub fn weight_grad_cooperative(
-        &self,
-        gpu: &Gpu,
-        [dy, x]: [Stored; 2],
-        run: usize,
-        out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
-        let sizes = [self.group_out(), self.images * self.window.pixels(), self.depth()];
-        let Some(variant) = self.matrices(gpu, [dy, x], sizes)? else { return Ok(None) };
-        self.gradient_by_columns(gpu, variant, [dy, x], run, (ROOM, out))
-    }
-
     /// Returns the convolution of the gradient of the result whose result is the gradient of the image; `None` under a stride.
-    fn turned(&self) -> Option<Geometry> {
+    pub fn turned(&self) -> Option<Geometry> {
         let Window { params, size, out } = self.window;
         // Less than 0, modulo 2³², where the image has more padding than the windows reach beyond a pixel.
         let padding = [0, 1].map(|d| (params.span(d) - 1).wrapping_sub(params.padding[d]) & u32::MAX as usize);
@@ -196,8 +197,8 @@ impl Geometry {
         kernel.input(&from).output(to).each(params.count)
     }
 
-    /// Returns the kernels that multiply the weight by the columns of x, or `None` if the sums are too long for one pass. Each
-    /// operand has at most about half of the room for panels.
+    /// Returns the kernels that multiply the weight by the columns of x, which [are short](Geometry::columns_are_short). Each operand has
+    /// at most about half of the room for panels.
     fn weight_by_columns(
         &self,
         gpu: &Gpu,
@@ -206,12 +207,9 @@ impl Geometry {
         x: Stored,
         bias: Option<Stored>,
         (room, out): (Room, &Buffer),
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let (rows, pixels, valid) = (self.group_out(), self.window.pixels(), self.depth());
         let steps = valid.next_multiple_of(STEPS);
-        if steps > MAX_DEPTH {
-            return Ok(None);
-        }
         let most = (room.panels / steps / WIDTH * WIDTH).max(WIDTH);
         let (passes, widest) = self.passes_of(most);
         let block = most.min(rows);
@@ -239,51 +237,58 @@ impl Geometry {
                 }
             }
         }
-        Ok(Some(kernels))
+        Ok(kernels)
     }
 
-    /// Returns the kernels that multiply dy by the columns of x, or `None` if there is no room for panels of all rows, or for
-    /// the parts of the sums.
-    fn gradient_by_columns(
-        &self,
-        gpu: &Gpu,
-        variant: &Matrices,
-        [dy, x]: [Stored; 2],
-        run: usize,
-        (room, out): (Room, &Buffer),
-    ) -> Result<Option<Vec<Kernel>>> {
-        let (rows, pixels, depth) = (self.group_out(), self.window.pixels(), self.depth());
+    /// Returns how the gradient of the weight is added up, in sums of at most about `run` output pixels and in the room that there is
+    /// for them; `None` if there is no room for panels of all rows, or for the parts of the sums.
+    pub fn gradient_parts(&self, run: usize, room: Room) -> Option<GradientParts> {
+        let (rows, depth) = (self.group_out(), self.depth());
         let len = self.groups * self.group_weights();
         let column = rows.next_multiple_of(WIDTH) + depth.next_multiple_of(WIDTH);
         let most = 2 * room.panels / column / WIDTH * WIDTH;
-        if most == 0 || self.images * pixels == 0 {
-            return Ok(None);
+        if most == 0 || self.images * self.window.pixels() == 0 {
+            return None;
         }
         let (passes, _) = self.passes_of(most);
         // Few tiles have more parts, as long as those are in memory.
         let affordable = room.sums / (len * passes.len()).max(1);
-        let parts = |columns: usize| {
+        let parts = |pass: Pass| {
+            let columns = pass.columns();
             let wanted = Sizes { m: rows, n: depth, batch: 1 }.parts(columns).min(affordable);
             let part = columns.div_ceil(wanted.max(columns.div_ceil(run))).next_multiple_of(STEPS);
-            (part, columns.div_ceil(part))
+            (pass, [part, columns.div_ceil(part)])
         };
-        let sizes: Vec<_> = passes.iter().map(|pass| parts(pass.columns())).collect();
-        let all: usize = sizes.iter().map(|&(_, splits)| splits).sum();
-        let steps = sizes.iter().map(|(part, splits)| part * splits).max().unwrap_or(0);
-        // Where the parts of all passes are too many, their sum so far is the first of the next ones, in a second buffer.
+        let passes: Vec<_> = passes.into_iter().map(parts).collect();
+        let splits = passes.iter().map(|&(_, [_, splits])| splits);
+        let (all, largest): (usize, usize) = (splits.clone().sum(), splits.max().unwrap_or(0));
         let turns = all > 1 && all * len > room.sums;
-        let largest = sizes.iter().map(|&(_, splits)| splits).max().unwrap_or(0);
         let slots = if turns { (room.sums / 2 / len).max(largest + 1) } else { all };
         let tenth = (self.images * (self.image() + self.out_image()) / 2 + len) / 10;
-        if turns && 2 * slots * len > room.sums.max(tenth) {
-            return Ok(None);
-        }
+        let fits = !turns || 2 * slots * len <= room.sums.max(tenth);
+        fits.then_some(GradientParts { passes, slots, turns })
+    }
+
+    /// Returns the kernels of the gradient of the weight: dy multiplied by the columns of x.
+    pub fn weight_grad_cooperative(
+        &self,
+        gpu: &Gpu,
+        variant: &Matrices,
+        parts: &GradientParts,
+        [dy, x]: [Stored; 2],
+        out: &Buffer,
+    ) -> Result<Vec<Kernel>> {
+        let &GradientParts { ref passes, slots, turns } = parts;
+        let (rows, pixels, depth) = (self.group_out(), self.window.pixels(), self.depth());
+        let len = self.groups * self.group_weights();
+        let steps = passes.iter().map(|&(_, [part, splits])| part * splits).max().unwrap_or(0);
+        let one = !turns && slots == 1;
         let [grads, cols] = [rows, depth].map(|across| gpu.alloc(Pack::size(WIDTH, steps, across) / 2));
         let (grads, cols) = (grads?, cols?);
-        let mut partial = if all == 1 { out.clone() } else { gpu.alloc(slots * len)? };
+        let mut partial = if one { out.clone() } else { gpu.alloc(slots * len)? };
         let mut other = if turns { gpu.alloc(slots * len)? } else { partial.clone() };
         let (mut kernels, mut done) = (Vec::new(), 0);
-        for (pass, &(part, splits)) in passes.iter().zip(&sizes) {
+        for &(ref pass, [part, splits]) in passes {
             if done + splits > slots {
                 kernels.extend(sum_parts(gpu, &partial, [1, done, len], &other)?);
                 std::mem::swap(&mut partial, &mut other);
@@ -303,10 +308,10 @@ impl Geometry {
             }
             done += splits;
         }
-        if all > 1 {
+        if !one {
             kernels.extend(sum_parts(gpu, &partial, [1, done, len], out)?);
         }
-        Ok(Some(kernels))
+        Ok(kernels)
     }
 }
 
@@ -349,16 +354,16 @@ mod tests {
             ] {
                 let g = conv.geometry(&image, &weight)?;
                 let (turned, to) = (g.turned().expect("no stride"), (ROOM, &out));
-                let all = [
+                let mut all = vec![
                     (g.weight_by_columns(gpu, &PLAIN_16, Weight::of(&g, x), x, None, to)?, 0),
                     (turned.weight_by_columns(gpu, &PLAIN_16, Weight::turned(&g, x), x, None, to)?, 0),
-                    (g.gradient_by_columns(gpu, &PLAIN_16, [x, x], MAX_DEPTH, to)?, ROOM.sums),
                 ];
+                let parts = g.gradient_parts(MAX_DEPTH, ROOM);
+                assert_eq!(parts.is_none(), weight[0] == 3500, "{image:?}"); // parts of 110 M elements
+                if let Some(parts) = parts {
+                    all.push((g.weight_grad_cooperative(gpu, &PLAIN_16, &parts, [x, x], &out)?, ROOM.sums));
+                }
                 for (i, (kernels, sums)) in all.into_iter().enumerate() {
-                    let Some(kernels) = kernels else {
-                        assert!(i == 2 && weight[0] == 3500, "{image:?}"); // parts of 110 M elements
-                        continue;
-                    };
                     let written = kernels.iter().flat_map(Kernel::written).filter(|to| to.id() != out.id());
                     let sizes: HashMap<usize, usize> = written.map(|to| (to.id(), to.len())).collect();
                     let words: usize = sizes.values().sum();

@@ -10,7 +10,7 @@ use anygpu_host::conv;
 use super::direct::Direct;
 use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
-use super::implicit::chosen;
+use super::plan;
 use super::then::Then;
 use crate::device::cpu::host_error;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
@@ -43,6 +43,46 @@ impl Forward {
         let Some(bias) = bias else { return Ok(fill_kernel(out, offset, layout.elem_count(), 0)) };
         let spread = Layout { strides: vec![0, 1, 0, 0], offset: bias.offset(), ..Layout::contiguous(&self.shape()) };
         strided_kernel(gpu, &bias.through(&spread), out, &layout)
+    }
+
+    /// Returns the kernels that write the columns of the images in panels, and multiply the weight by them.
+    fn by_columns(
+        &self,
+        gpu: &Gpu,
+        [x, w]: [&GpuIn<Dense>; 2],
+        bias: Option<&GpuIn<Dense>>,
+        out: &Buffer,
+    ) -> Result<Vec<Kernel>> {
+        let g = &self.0;
+        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
+        // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
+        // end. The bias is one of them.
+        let splits = depth.div_ceil(MAX_SOFTWARE_DEPTH);
+        let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
+        let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
+        let left =
+            Pack { width: A_WIDTH, depth, across: wide, k: IndexMap::even(depth, 1), j: IndexMap::even(wide, depth) };
+        let (passes, widest) = g.passes();
+        let (weights, cols) =
+            (gpu.alloc(Pack::size(A_WIDTH, depth, wide))?, gpu.alloc(widest.next_multiple_of(64) * depth)?);
+        let mut kernels = Vec::new();
+        for group in 0..g.groups {
+            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
+            for pass in &passes {
+                let columns = pass.columns();
+                kernels.push(g.columns_kernel(gpu, (pass, group), Stored::of(x), &cols));
+                let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
+                let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
+                let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };
+                let bias = bias.filter(|_| splits == 1).map(|b| (b.as_buffer(), b.offset() + group * wide));
+                kernels.push(product.kernel(gpu, [&weights, &cols], bias, &target, to)?);
+            }
+        }
+        if splits > 1 {
+            kernels.push(self.bias_kernel(gpu, bias, &target, splits * total)?);
+            kernels.extend(sum_parts(gpu, &target, [1, parts, total], out)?);
+        }
+        Ok(kernels)
     }
 }
 
@@ -86,57 +126,17 @@ impl Op for Forward {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.0;
         let (x, w, bias) = (&inputs[0], &inputs[1], inputs.get(2));
-        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-        if depth == 0 {
-            return Ok(vec![self.bias_kernel(gpu, bias, out, 0)?]);
+        let (operands, summand) = ([Stored::of(x), Stored::of(w)], bias.map(Stored::of));
+        match plan::forward(&**gpu, g, [x.dtype(), w.dtype()])? {
+            plan::Forward::Nothing => Ok(vec![self.bias_kernel(gpu, bias, out, 0)?]),
+            plan::Forward::Registers(registers) => Ok(vec![g.forward_in_registers(registers, [x, w], bias, out)]),
+            plan::Forward::Direct => Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]),
+            plan::Forward::Cooperative(variant) => g.forward_cooperative(gpu, variant, operands, summand, out),
+            plan::Forward::Implicit(tiles) => g.forward_implicit(gpu, tiles, operands, summand, out),
+            plan::Forward::Winograd => g.by_winograd(gpu, false, [x, w], bias, out),
+            plan::Forward::Blocks => g.forward_in_blocks(gpu, [x, w], bias, out),
+            plan::Forward::Columns => self.by_columns(gpu, [x, w], bias, out),
         }
-        if let Some(kernel) = g.forward_in_registers(gpu, [x, w], bias, out) {
-            return Ok(vec![kernel]);
-        }
-        if g.is_thin() {
-            return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
-        }
-        let operands = [Stored::of(x), Stored::of(w)];
-        if let Some(kernels) = g.forward_cooperative(gpu, operands, bias.map(Stored::of), out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.forward_implicit(gpu, &chosen(gpu), operands, bias.map(Stored::of), out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.by_winograd(gpu, false, [x, w], bias, out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.forward_in_blocks(gpu, [x, w], bias, out)? {
-            return Ok(kernels);
-        }
-        // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
-        // end. The bias is one of them.
-        let splits = depth.div_ceil(MAX_SOFTWARE_DEPTH);
-        let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
-        let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
-        let left =
-            Pack { width: A_WIDTH, depth, across: wide, k: IndexMap::even(depth, 1), j: IndexMap::even(wide, depth) };
-        let (passes, widest) = g.passes();
-        let (weights, cols) =
-            (gpu.alloc(Pack::size(A_WIDTH, depth, wide))?, gpu.alloc(widest.next_multiple_of(64) * depth)?);
-        let mut kernels = Vec::new();
-        for group in 0..g.groups {
-            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
-            for pass in &passes {
-                let columns = pass.columns();
-                kernels.push(g.columns_kernel(gpu, (pass, group), Stored::of(x), &cols));
-                let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
-                let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };
-                let bias = bias.filter(|_| splits == 1).map(|b| (b.as_buffer(), b.offset() + group * wide));
-                kernels.push(product.kernel(gpu, [&weights, &cols], bias, &target, to)?);
-            }
-        }
-        if splits > 1 {
-            kernels.push(self.bias_kernel(gpu, bias, &target, splits * total)?);
-            kernels.extend(sum_parts(gpu, &target, [1, parts, total], out)?);
-        }
-        Ok(kernels)
     }
 
     fn saves(&self) -> Saves {

@@ -67,7 +67,7 @@ impl Deref for Geometry {
 }
 
 /// A part of all output pixels: some whole images, or a part of one image.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pass {
     /// The first image, and the number of images.
     pub image: usize,

@@ -9,7 +9,7 @@ use super::direct;
 use super::direct::Direct;
 use super::forward::Forward;
 use super::geometry::{Columns, Geometry, Pass};
-use super::implicit::chosen;
+use super::plan;
 use crate::device::cpu::host_error;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -22,13 +22,6 @@ use crate::ops::stored::Stored;
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
-
-/// The fewest and the most output pixels that one invocation adds for the weight's gradient.
-const RUN: [usize; 2] = [4096, MAX_SOFTWARE_DEPTH];
-
-/// The most elements of the weight gradient's partial sums in an adapter's memory, unless this would need longer runs
-/// than `RUN` allows.
-pub(super) const MOST_PARTIAL: usize = 16 << 20;
 
 /// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: `wᵀ · dy`, added as an image.
 #[derive(Debug)]
@@ -48,6 +41,43 @@ impl InputGrad {
     /// Returns the op as a transposed convolution, with its own name.
     pub fn transposed(g: &Geometry, dtype: DType) -> InputGrad {
         InputGrad { g: g.clone(), transposed: true, dtype }
+    }
+
+    /// Returns the kernels that multiply the weight by the gradient of the result, and add the columns of the product as images.
+    fn by_columns(&self, gpu: &Gpu, [dy, w]: [&GpuIn<Dense>; 2], out: &Buffer) -> Result<Vec<Kernel>> {
+        let g = &self.g;
+        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
+        let splits = wide.div_ceil(MAX_SOFTWARE_DEPTH);
+        let left = Pack {
+            width: A_WIDTH,
+            depth: wide,
+            across: depth,
+            k: IndexMap::even(wide, depth),
+            j: IndexMap::even(depth, 1),
+        };
+        let (passes, widest) = g.passes();
+        let (weights, grads) = (Pack::size(A_WIDTH, wide, depth), Pack::size(B_WIDTH, wide, widest));
+        let (weights, grads, cols) = (gpu.alloc(weights)?, gpu.alloc(grads)?, gpu.alloc(depth * widest)?);
+        let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * widest)? };
+        let mut kernels = Vec::new();
+        for group in 0..g.groups {
+            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
+            for pass in &passes {
+                let columns = pass.columns();
+                let j = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let right = Pack { width: B_WIDTH, depth: wide, across: columns, k: IndexMap::even(wide, pixels), j };
+                let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
+                kernels.push(right.batch(from, ALONE, &grads));
+                let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
+                let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
+                kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
+                if splits > 1 {
+                    kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
+                }
+                kernels.push(g.kernel(Columns::Add, (pass, group), (Stored::words(&cols), out)));
+            }
+        }
+        Ok(kernels)
     }
 }
 
@@ -86,59 +116,23 @@ impl Op for InputGrad {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.g;
         let (dy, w) = (&inputs[0], &inputs[1]);
-        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-        if wide == 0 {
-            return Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]);
-        }
-        if g.is_thin() {
-            return Ok(vec![g.direct_kernel(Direct::InputGrad, [dy, w], None, out)]);
-        }
-        let window = &g.window.params;
-        loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
         let operands = [Stored::of(dy), Stored::of(w)];
-        if let Some(kernels) = g.input_grad_cooperative(gpu, operands, out)? {
-            return Ok(kernels);
+        let plan = plan::input_grad(&**gpu, g, [dy.dtype(), w.dtype()])?;
+        if !matches!(plan, plan::InputGrad::Nothing | plan::InputGrad::Direct) {
+            let window = &g.window.params;
+            loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
         }
-        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), operands, out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.by_winograd(gpu, true, [dy, w], None, out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {
-            return Ok(kernels);
-        }
-        let splits = wide.div_ceil(MAX_SOFTWARE_DEPTH);
-        let left = Pack {
-            width: A_WIDTH,
-            depth: wide,
-            across: depth,
-            k: IndexMap::even(wide, depth),
-            j: IndexMap::even(depth, 1),
-        };
-        let (passes, widest) = g.passes();
-        let (weights, grads) = (Pack::size(A_WIDTH, wide, depth), Pack::size(B_WIDTH, wide, widest));
-        let (weights, grads, cols) = (gpu.alloc(weights)?, gpu.alloc(grads)?, gpu.alloc(depth * widest)?);
-        let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * widest)? };
-        let mut kernels = Vec::new();
-        for group in 0..g.groups {
-            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
-            for pass in &passes {
-                let columns = pass.columns();
-                let j = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
-                let right = Pack { width: B_WIDTH, depth: wide, across: columns, k: IndexMap::even(wide, pixels), j };
-                let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
-                kernels.push(right.batch(from, ALONE, &grads));
-                let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
-                let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
-                kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
-                if splits > 1 {
-                    kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
-                }
-                kernels.push(g.kernel(Columns::Add, (pass, group), (Stored::words(&cols), out)));
+        match plan {
+            plan::InputGrad::Nothing => Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]),
+            plan::InputGrad::Direct => Ok(vec![g.direct_kernel(Direct::InputGrad, [dy, w], None, out)]),
+            plan::InputGrad::Cooperative(variant, turned) => {
+                g.input_grad_cooperative(gpu, (variant, &turned), operands, out)
             }
+            plan::InputGrad::Implicit(tiles) => g.input_grad_implicit(gpu, tiles, operands, out),
+            plan::InputGrad::Winograd => g.by_winograd(gpu, true, [dy, w], None, out),
+            plan::InputGrad::Blocks => g.input_grad_in_blocks(gpu, [dy, w], out),
+            plan::InputGrad::Columns => self.by_columns(gpu, [dy, w], out),
         }
-        Ok(kernels)
     }
 
     fn saves(&self) -> Saves {
@@ -164,11 +158,37 @@ impl Op for InputGrad {
 pub(super) struct WeightGrad(pub Geometry);
 
 impl WeightGrad {
-    /// Returns the pixels that one invocation adds: more if there are many weights, so that the partial sums are fewer.
-    fn run(&self) -> usize {
-        let pixels = self.0.images * self.0.window.pixels();
-        let weights = self.0.groups * self.0.group_weights();
-        pixels.saturating_mul(weights).div_ceil(MOST_PARTIAL).clamp(RUN[0], RUN[1])
+    /// Returns the kernels that multiply the gradient of the result by the columns of the images.
+    fn by_columns(&self, gpu: &Gpu, [dy, x]: [&GpuIn<Dense>; 2], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (g, run) = (&self.0, plan::run(&self.0));
+        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
+        let len = g.groups * g.group_weights();
+        let (passes, widest) = g.passes();
+        let splits = |pass: &Pass| pass.columns().div_ceil(run).max(1);
+        let parts: usize = passes.iter().map(splits).sum();
+        let partial = gpu.alloc(parts * len)?;
+        let grads = gpu.alloc(Pack::size(A_WIDTH, widest, wide))?;
+        let cols = gpu.alloc(depth.next_multiple_of(64) * widest)?;
+        let mut kernels = vec![fill_kernel(&partial, 0, parts * len, 0)];
+        for group in 0..g.groups {
+            let mut done = 0;
+            for pass in &passes {
+                let columns = pass.columns();
+                let k = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let left = Pack { width: A_WIDTH, depth: columns, across: wide, k, j: IndexMap::even(wide, pixels) };
+                let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
+                kernels.push(left.batch(from, ALONE, &grads));
+                kernels.push(g.kernel(Columns::WriteTurned, (pass, group), (Stored::of(x), &cols)));
+                let splits = splits(pass);
+                let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
+                let offset = done * len + group * g.group_weights();
+                let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
+                kernels.push(product.kernel(gpu, [&grads, &cols], None, &partial, to)?);
+                done += splits;
+            }
+        }
+        kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
+        Ok(kernels)
     }
 }
 
@@ -202,47 +222,16 @@ impl Op for WeightGrad {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.0;
         let (dy, x) = (&inputs[0], &inputs[1]);
-        if g.is_thin() && g.images > 0 {
-            return direct::weight_grad(gpu, g, dy, x, out);
-        }
         let operands = [Stored::of(dy), Stored::of(x)];
-        if let Some(kernels) = g.weight_grad_cooperative(gpu, operands, self.run(), out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.weight_grad_implicit(gpu, &chosen(gpu), operands, self.run(), out)? {
-            return Ok(kernels);
-        }
-        if let Some(kernels) = g.weight_grad_in_blocks(gpu, [dy, x], self.run(), out)? {
-            return Ok(kernels);
-        }
-        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-        let len = g.groups * g.group_weights();
-        let (passes, widest) = g.passes();
-        let splits = |pass: &Pass| pass.columns().div_ceil(self.run()).max(1);
-        let parts: usize = passes.iter().map(splits).sum();
-        let partial = gpu.alloc(parts * len)?;
-        let grads = gpu.alloc(Pack::size(A_WIDTH, widest, wide))?;
-        let cols = gpu.alloc(depth.next_multiple_of(64) * widest)?;
-        let mut kernels = vec![fill_kernel(&partial, 0, parts * len, 0)];
-        for group in 0..g.groups {
-            let mut done = 0;
-            for pass in &passes {
-                let columns = pass.columns();
-                let k = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
-                let left = Pack { width: A_WIDTH, depth: columns, across: wide, k, j: IndexMap::even(wide, pixels) };
-                let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
-                kernels.push(left.batch(from, ALONE, &grads));
-                kernels.push(g.kernel(Columns::WriteTurned, (pass, group), (Stored::of(x), &cols)));
-                let splits = splits(pass);
-                let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
-                let offset = done * len + group * g.group_weights();
-                let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
-                kernels.push(product.kernel(gpu, [&grads, &cols], None, &partial, to)?);
-                done += splits;
+        match plan::weight_grad(&**gpu, g, [dy.dtype(), x.dtype()])? {
+            plan::WeightGrad::Direct => direct::weight_grad(gpu, g, dy, x, out),
+            plan::WeightGrad::Cooperative(variant, parts) => {
+                g.weight_grad_cooperative(gpu, variant, &parts, operands, out)
             }
+            plan::WeightGrad::Implicit(tiles) => g.weight_grad_implicit(gpu, tiles, operands, out),
+            plan::WeightGrad::Blocks => g.weight_grad_in_blocks(gpu, [dy, x], plan::run(g), out),
+            plan::WeightGrad::Columns => self.by_columns(gpu, [dy, x], out),
         }
-        kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
-        Ok(kernels)
     }
 
     fn saves(&self) -> Saves {

@@ -2,15 +2,14 @@
 //! `shaders/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
 
 use super::geometry::{Geometry, PASS};
-use super::implicit_variants::{COLUMNS, FAMILY, ImplicitParams, is_columns};
+use super::implicit_variants::{ImplicitParams, is_columns};
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ops::choices::Sizes;
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::matmul_variants;
 use crate::ops::linalg::panels::{B_WIDTH, IndexMap, MAX_DEPTH, Pack};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
-use crate::ops::variants;
 
 /// Steps of the sum in a tile; `DEPTH` in `tile_product.wgsl`.
 const STEPS: usize = 8;
@@ -20,17 +19,6 @@ const MOST_PHASES: usize = 16;
 
 /// With fewer channels, most of a tile of the image's gradient would be padding.
 const FEWEST_CHANNELS: usize = 16;
-
-/// What chooses the variant for some params: [`chosen`], or the trial of one.
-pub(super) type Choose<'a> = &'a dyn Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>>;
-
-/// Returns what chooses the variant that the device uses: columns, if the op table asks for a variant of their product.
-pub(super) fn chosen(gpu: &Gpu) -> impl Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>> + '_ {
-    |params| match variants::asked_for(&matmul_variants::FAMILY) {
-        true => Ok(&COLUMNS),
-        false => variants::chosen(gpu, &FAMILY, params),
-    }
-}
 
 /// A direction of the image: which positions of the kernel reach the pixels `first`, `first + stride`, …, and where they
 /// read the gradient: pixel i at position t reads `i + start − t · step`.
@@ -88,10 +76,47 @@ impl Sum {
     }
 }
 
-/// The chosen variant, the parts of the sums, and where they go.
-struct Plan {
+/// What tiles compute: a result of these sizes, in so many passes.
+pub(super) struct Work {
+    pub sizes: Sizes,
+    /// The tiles of the longest sum of a pass, and the most steps of a part of a sum.
+    tiles: usize,
+    most: usize,
+    passes: usize,
+}
+
+/// A variant, the parts of a sum in one pass, and the passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiles {
+    pub variant: &'static Variant<ImplicitParams>,
+    parts: usize,
+    passes: usize,
+}
+
+impl Tiles {
+    /// Returns the variant that is chosen for some work; `None` if it is to use columns. Sums are split if they are too long for one
+    /// part, or if there are few tiles of the result.
+    pub fn of(
+        work: &Work,
+        choose: impl FnOnce(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>>,
+    ) -> Result<Option<Tiles>> {
+        let Work { sizes: Sizes { m, n, batch }, tiles, most, passes } = *work;
+        let parts = work.sizes.parts(tiles * STEPS).max((tiles * STEPS).div_ceil(most));
+        let variant = choose(&ImplicitParams { m, n, z_count: batch * parts, ..ImplicitParams::default() })?;
+        Ok((!is_columns(variant)).then_some(Tiles { variant, parts, passes }))
+    }
+
+    /// Returns the sums of a result of `total` elements, and memory for their parts.
+    fn sums(self, gpu: &Gpu, total: usize, out: &Buffer) -> Result<Sums> {
+        let Tiles { variant, parts, passes } = self;
+        let to = if parts * passes == 1 { out.clone() } else { gpu.alloc(parts * passes * total)? };
+        Ok(Sums { variant, parts, passes, total, to })
+    }
+}
+
+/// The sums of a result, and where their parts go.
+struct Sums {
     variant: &'static Variant<ImplicitParams>,
-    /// The parts of a sum in one pass, and the passes.
     parts: usize,
     passes: usize,
     /// The elements of the result.
@@ -99,25 +124,7 @@ struct Plan {
     to: Buffer,
 }
 
-impl Plan {
-    /// Returns the plan for passes with sums of at most `tiles` tiles, or `None` if columns are to be used. Sums are split if
-    /// they are longer than `most` steps, or if there are few tiles of the result.
-    fn new(
-        gpu: &Gpu,
-        choose: Choose,
-        params: &ImplicitParams,
-        [tiles, most, passes]: [usize; 3],
-        (total, out): (usize, &Buffer),
-    ) -> Result<Option<Plan>> {
-        let parts = params.sizes().parts(tiles * STEPS).max((tiles * STEPS).div_ceil(most));
-        let variant = choose(&ImplicitParams { z_count: params.z_count * parts, ..*params })?;
-        if is_columns(variant) {
-            return Ok(None);
-        }
-        let to = if parts * passes == 1 { out.clone() } else { gpu.alloc(parts * passes * total)? };
-        Ok(Some(Plan { variant, parts, passes, total, to }))
-    }
-
+impl Sums {
     /// Returns the kernel for some of the elements, with sums of `tiles` tiles.
     fn kernel(
         &self,
@@ -138,7 +145,7 @@ impl Plan {
     }
 
     /// Returns the kernels that add up the parts.
-    fn sum(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
+    fn added(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
         let parts = self.parts * self.passes;
         if parts == 1 { Ok(Vec::new()) } else { sum_parts(gpu, &self.to, [1, parts, self.total], out) }
     }
@@ -163,21 +170,29 @@ impl Geometry {
         Ok((panels, kernel))
     }
 
-    /// Returns the kernels of the convolution, or `None` if columns are to be used.
+    /// Returns the work of the convolution.
+    pub fn forward_work(&self) -> Work {
+        let sizes = Sizes { m: self.group_out(), n: self.images * self.window.pixels(), batch: self.groups };
+        let tiles = Sum::over(self.group_channels()).tiles(self.window.taps());
+        Work { sizes, tiles, most: MAX_DEPTH, passes: 1 }
+    }
+
+    /// Returns the kernels of the convolution.
     pub fn forward_implicit(
         &self,
         gpu: &Gpu,
-        choose: Choose,
+        tiles: Tiles,
         [x, weight]: [Stored; 2],
         bias: Option<Stored>,
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let (channels, taps, depth) = (self.group_channels(), self.window.taps(), self.depth());
+        let Sizes { m, n, batch } = self.forward_work().sizes;
         let params = ImplicitParams {
-            m: self.group_out(),
-            n: self.images * self.window.pixels(),
+            m,
+            n,
             k: depth,
-            z_count: self.groups,
+            z_count: batch,
             row: self.window.pixels(),
             outer: self.out_image(),
             line: self.window.out[1],
@@ -192,29 +207,39 @@ impl Geometry {
             ..ImplicitParams::over(&self.window)
         };
         let sum = Sum::over(channels);
-        let (tiles, total) = (sum.tiles(taps), self.images * self.out_image());
-        let Some(plan) = Plan::new(gpu, choose, &params, [tiles, MAX_DEPTH, 1], (total, out))? else { return Ok(None) };
+        let sums = tiles.sums(gpu, self.images * self.out_image(), out)?;
         let (panels, pack) = self.weight_panels(gpu, weight, [channels, taps], [params.m, depth])?;
         let bias = bias.map(|bias| bias.buffer);
-        let mut kernels = vec![pack, plan.kernel(params, tiles, [sum.flat, false], (&panels, x), bias)];
-        kernels.extend(plan.sum(gpu, out)?);
-        Ok(Some(kernels))
+        let mut kernels = vec![pack, sums.kernel(params, sum.tiles(taps), [sum.flat, false], (&panels, x), bias)];
+        kernels.extend(sums.added(gpu, out)?);
+        Ok(kernels)
     }
 
-    /// Returns the kernels of the gradient of the image, or `None` if columns are to be used. It is a convolution of dy for
-    /// the pixels of each phase, by the positions of the kernel that reach them.
+    /// Returns the phases of both directions; `None` if they are too many.
+    fn phases(&self) -> Option<[Vec<Phase>; 2]> {
+        let phases = [0, 1].map(|d| Phase::all(self, d).take(MOST_PHASES + 1).collect::<Vec<_>>());
+        (phases[0].len() * phases[1].len() <= MOST_PHASES).then_some(phases)
+    }
+
+    /// Returns the work of the gradient of the image; `None` if it is not for tiles.
+    pub fn input_grad_work(&self) -> Option<Work> {
+        let sizes = Sizes { m: self.group_channels(), n: self.images * self.window.plane(), batch: self.groups };
+        let tiles = Sum::over(self.group_out()).tiles(self.window.taps());
+        let suits = sizes.m >= FEWEST_CHANNELS && self.phases().is_some();
+        suits.then_some(Work { sizes, tiles, most: MAX_DEPTH, passes: 1 })
+    }
+
+    /// Returns the kernels of the gradient of the image, whose [work](Geometry::input_grad_work) is for tiles. It is a convolution of dy
+    /// for the pixels of each phase, by the positions of the kernel that reach them.
     pub fn input_grad_implicit(
         &self,
         gpu: &Gpu,
-        choose: Choose,
+        tiles: Tiles,
         [dy, weight]: [Stored; 2],
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let (channels, taps, rows) = (self.group_out(), self.window.taps(), self.group_channels());
-        let phases: [Vec<Phase>; 2] = [0, 1].map(|d| Phase::all(self, d).take(MOST_PHASES + 1).collect());
-        if rows < FEWEST_CHANNELS || phases[0].len() * phases[1].len() > MOST_PHASES {
-            return Ok(None);
-        }
+        let phases = self.phases().ok_or_else(|| Error::internal("too many phases for tiles"))?;
         let sum = Sum::over(channels);
         let params = ImplicitParams {
             m: rows,
@@ -228,22 +253,22 @@ impl Geometry {
             channels,
             ..ImplicitParams::default()
         };
-        let (tiles, total) = (sum.tiles(taps), self.images * self.image());
-        let Some(plan) = Plan::new(gpu, choose, &params, [tiles, MAX_DEPTH, 1], (total, out))? else { return Ok(None) };
+        let total = self.images * self.image();
+        let sums = tiles.sums(gpu, total, out)?;
         let (panels, pack) = self.weight_panels(gpu, weight, [channels, self.depth()], [rows, taps])?;
         let mut kernels = vec![pack];
         if phases.iter().flatten().any(|phase| phase.taps == 0) {
-            kernels.push(fill_kernel(&plan.to, 0, plan.parts * total, 0));
+            kernels.push(fill_kernel(&sums.to, 0, sums.parts * total, 0));
         }
         for (y, x) in phases[0].iter().flat_map(|y| phases[1].iter().map(move |x| (y, x))) {
             let taps = y.taps * x.taps;
             if taps > 0 {
                 let params = self.phase(params, y, x);
-                kernels.push(plan.kernel(params, sum.tiles(taps), [sum.flat, false], (&panels, dy), None));
+                kernels.push(sums.kernel(params, sum.tiles(taps), [sum.flat, false], (&panels, dy), None));
             }
         }
-        kernels.extend(plan.sum(gpu, out)?);
-        Ok(Some(kernels))
+        kernels.extend(sums.added(gpu, out)?);
+        Ok(kernels)
     }
 
     /// Returns the params for the pixels of two phases.
@@ -276,24 +301,35 @@ impl Geometry {
         }
     }
 
-    /// Returns the kernels of the gradient of the weight, or `None` if columns are to be used. Each part of the sums is over
-    /// at most `run` windows.
+    /// Returns how many images the gradient of the result has in panels at a time; `None` if not even one fits.
+    fn images_of_pass(&self) -> Option<usize> {
+        let step = PASS / self.grad_panels().max(1);
+        (step > 0).then(|| step.min(self.images))
+    }
+
+    /// Returns the elements of the gradient of one image's result in panels.
+    fn grad_panels(&self) -> usize {
+        self.group_out().next_multiple_of(B_WIDTH).saturating_mul(self.groups).saturating_mul(self.window.pixels())
+    }
+
+    /// Returns the work of the gradient of the weight, with at most `run` windows in each part of a sum; `None` if it is not for tiles.
+    pub fn weight_grad_work(&self, run: usize) -> Option<Work> {
+        let step = self.images_of_pass().filter(|_| self.images > 0)?;
+        let sizes = Sizes { m: self.group_out(), n: self.depth(), batch: self.groups };
+        let tiles = (step * self.window.pixels()).div_ceil(STEPS);
+        Some(Work { sizes, tiles, most: run / STEPS * STEPS, passes: self.images.div_ceil(step) })
+    }
+
+    /// Returns the kernels of the gradient of the weight, whose [work](Geometry::weight_grad_work) is for tiles.
     pub fn weight_grad_implicit(
         &self,
         gpu: &Gpu,
-        choose: Choose,
+        tiles: Tiles,
         [dy, x]: [Stored; 2],
-        run: usize,
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
+    ) -> Result<Vec<Kernel>> {
         let (rows, pixels, depth) = (self.group_out(), self.window.pixels(), self.depth());
-        // The gradient of the result in panels, of as many images at a time as fit.
-        let image = rows.next_multiple_of(B_WIDTH).saturating_mul(self.groups).saturating_mul(pixels);
-        if self.images == 0 || image > PASS {
-            return Ok(None);
-        }
-        let step = (PASS / image).min(self.images);
-        let passes = self.images.div_ceil(step);
+        let step = self.images_of_pass().ok_or_else(|| Error::internal("too many pixels for tiles"))?;
         let params = ImplicitParams {
             m: rows,
             n: depth,
@@ -303,10 +339,9 @@ impl Geometry {
             channels: self.group_channels(),
             ..ImplicitParams::over(&self.window)
         };
-        let (tiles, total) = ((step * pixels).div_ceil(STEPS), self.groups * self.group_weights());
-        let sizes = [tiles, run / STEPS * STEPS, passes];
-        let Some(plan) = Plan::new(gpu, choose, &params, sizes, (total, out))? else { return Ok(None) };
-        let grads = gpu.alloc(step * image)?;
+        let total = self.groups * self.group_weights();
+        let sums = tiles.sums(gpu, total, out)?;
+        let grads = gpu.alloc(step * self.grad_panels())?;
         let mut kernels = Vec::new();
         for (pass, first) in (0..self.images).step_by(step).enumerate() {
             let k = step.min(self.images - first) * pixels;
@@ -316,14 +351,14 @@ impl Geometry {
             kernels.push(pack.batch(dy.after(first * self.out_image()), groups, &grads));
             let params = ImplicitParams {
                 k,
-                offset: pass * plan.parts * total,
+                offset: pass * sums.parts * total,
                 a_depth: k,
                 image_offset: x.offset + first * self.image(),
                 ..params
             };
-            kernels.push(plan.kernel(params, k.div_ceil(STEPS), [false, true], (&grads, x), None));
+            kernels.push(sums.kernel(params, k.div_ceil(STEPS), [false, true], (&grads, x), None));
         }
-        kernels.extend(plan.sum(gpu, out)?);
-        Ok(Some(kernels))
+        kernels.extend(sums.added(gpu, out)?);
+        Ok(kernels)
     }
 }

@@ -4,7 +4,7 @@ use anygpu_host::conv::{self, by_columns};
 use anygpu_host::window::{Window, WindowParams};
 
 use super::geometry::Geometry;
-use super::implicit::Choose;
+use super::implicit::Tiles;
 use crate::device::cpu::host_error;
 use crate::device::gpu::{
     AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Suits, Variant, params, shader, wgsl,
@@ -119,7 +119,7 @@ static ON_SOFTWARE: [&Variant<ImplicitParams>; 4] =
 pub(super) static FAMILY: Family<ImplicitParams> = Family { name: "conv2d", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-fn order(caps: &Caps) -> &'static [&'static Variant<ImplicitParams>] {
+pub(super) fn order(caps: &Caps) -> &'static [&'static Variant<ImplicitParams>] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
@@ -201,11 +201,20 @@ fn compare(
     numbers: &dyn Fn(usize, u32) -> Vec<f32>,
     dtype: DType,
 ) -> Result<Option<String>> {
-    let choose: Choose = &|_| Ok(variant);
-    compare_with_host(gpu, g, (numbers, dtype, 1e-4), &|what, [x, w, dy, bias], out| match what {
-        Computed::Forward => g.forward_implicit(gpu, choose, [x, w], Some(bias), out),
-        Computed::InputGrad => g.input_grad_implicit(gpu, choose, [dy, w], out),
-        Computed::WeightGrad => g.weight_grad_implicit(gpu, choose, [dy, x], LONGEST, out),
+    compare_with_host(gpu, g, (numbers, dtype, 1e-4), &|what, [x, w, dy, bias], out| {
+        let work = match what {
+            Computed::Forward => Some(g.forward_work()),
+            Computed::InputGrad => g.input_grad_work(),
+            Computed::WeightGrad => g.weight_grad_work(LONGEST),
+        };
+        let Some(work) = work else { return Ok(None) };
+        let Some(tiles) = Tiles::of(&work, |_| Ok(variant))? else { return Ok(None) };
+        let kernels = match what {
+            Computed::Forward => g.forward_implicit(gpu, tiles, [x, w], Some(bias), out),
+            Computed::InputGrad => g.input_grad_implicit(gpu, tiles, [dy, w], out),
+            Computed::WeightGrad => g.weight_grad_implicit(gpu, tiles, [dy, x], out),
+        };
+        kernels.map(Some)
     })
 }
 

@@ -20,6 +20,7 @@ mod grad;
 mod implicit;
 mod implicit_variants;
 mod padding;
+mod plan;
 mod registers;
 mod then;
 mod volumes;

@@ -2,11 +2,11 @@
 //! channels, and results of few pixels, for which panels would be mostly padding, and writing them most of the time.
 
 use super::geometry::Geometry;
-use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader, wgsl};
+use crate::device::gpu::{Buffer, Kernel, PUT, params, shader, wgsl};
 use crate::ops::inputs::MAX_LOOPS;
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::{HALVES, halves};
-use crate::ops::{Dense, GpuIn, variants};
+use crate::ops::{Dense, GpuIn};
 
 params! {
     struct Params {
@@ -43,36 +43,50 @@ const MOST_POINTS: usize = 12;
 const FEW: usize = 8;
 const BLOCK: usize = 4;
 
+/// Which of the two kernels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Registers {
+    /// Tiles of pixels, for groups of few channels.
+    Tiles,
+    /// Single pixels.
+    Points,
+}
+
 impl Geometry {
-    /// Returns the kernel of a convolution that is faster so on this adapter.
+    /// Returns the kernel that adds the sums of the convolution in registers; `None` if there is none for its sizes.
+    pub fn registers(&self) -> Option<Registers> {
+        let params = &self.window.params;
+        let [kernel_y, kernel_x] = params.kernel;
+        let depth = self.group_channels();
+        if self.is_thin() {
+            let rows = kernel_y.saturating_add(params.stride[0]);
+            let loops = rows.saturating_mul(kernel_x + 1).saturating_add(1).saturating_mul(TILES_EACH * depth);
+            (params.dilation == [1, 1] && loops <= MAX_LOOPS).then_some(Registers::Tiles)
+        } else {
+            let loops = params.loops().saturating_add(1).saturating_mul(depth);
+            let points = self.images * self.window.pixels();
+            (self.groups == 1 && points <= MOST_POINTS && loops <= MAX_LOOPS).then_some(Registers::Points)
+        }
+    }
+
+    /// Returns that kernel.
     pub fn forward_in_registers(
         &self,
-        gpu: &Gpu,
+        registers: Registers,
         [x, w]: [&GpuIn<Dense>; 2],
         bias: Option<&GpuIn<Dense>>,
         out: &Buffer,
-    ) -> Option<Kernel> {
-        if !gpu.caps().software || variants::any_asked_for() {
-            return None;
-        }
+    ) -> Kernel {
         let (window, [out_y, out_x]) = (&self.window, self.window.out);
-        let (params, depth) = (&window.params, self.group_channels());
-        let [kernel_y, kernel_x] = params.kernel;
-        let points = self.images * window.pixels();
-        let (shader, entry, count, each, run) = if self.is_thin() {
-            let rows = kernel_y.saturating_add(params.stride[0]);
-            let loops = rows.saturating_mul(kernel_x + 1).saturating_add(1).saturating_mul(TILES_EACH * depth);
-            if params.dilation != [1, 1] || loops > MAX_LOOPS {
-                return None;
+        let (shader, entry, count, each, run) = match registers {
+            Registers::Tiles => {
+                let parts = (out_y.div_ceil(2) * out_x.div_ceil(4)).div_ceil(RUN);
+                (TILES, "tiles", self.images * self.out_channels * parts, 1, RUN)
             }
-            let parts = (out_y.div_ceil(2) * out_x.div_ceil(4)).div_ceil(RUN);
-            (TILES, "tiles", self.images * self.out_channels * parts, 1, RUN)
-        } else {
-            let loops = params.loops().saturating_add(1).saturating_mul(depth);
-            if self.groups > 1 || points > MOST_POINTS || loops > MAX_LOOPS {
-                return None;
+            Registers::Points => {
+                let points = self.images * window.pixels();
+                (POINTS, "points", points.div_ceil(BLOCK) * self.out_channels.div_ceil(BLOCK), FEW, points)
             }
-            (POINTS, "points", points.div_ceil(BLOCK) * self.out_channels.div_ceil(BLOCK), FEW, points)
         };
         let summand = bias.unwrap_or(x); // not read without a bias
         let params = Params {
@@ -83,7 +97,7 @@ impl Geometry {
             run,
             channels: self.channels,
             out_channels: self.out_channels,
-            depth,
+            depth: self.group_channels(),
             wide: self.group_out(),
             height: window.size[0],
             width: window.size[1],
@@ -93,6 +107,6 @@ impl Geometry {
         let kernel = Kernel::build(shader, entry, params).constants(constants(&window.params));
         let kernel = kernel.constant("X_HALVES", halves(x.dtype())).constant("W_HALVES", halves(w.dtype()));
         let kernel = kernel.constant("HAS_BIAS", bias.is_some()).input(x).input(w).input(summand).output(out);
-        Some(kernel.workgroups(count.div_ceil(each)))
+        kernel.workgroups(count.div_ceil(each))
     }
 }

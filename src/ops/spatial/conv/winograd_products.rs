@@ -1,12 +1,12 @@
 //! 3 × 3 convolutions with stride 1 on software adapters, by Winograd's minimal filtering (see `winograd`): tiles and kernels
 //! are written in panels, as 16 matrix products, whose results are put together.
 
-use anygpu_host::conv::plan::{PLACES, winograd_suits};
+use anygpu_host::conv::plan::PLACES;
 
 use super::geometry::Geometry;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, PUT, params, shader};
 use crate::error::Result;
-use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Pack, Product, Target};
 use crate::ops::stored::{HALVES, Stored};
 use crate::ops::{Dense, GpuIn};
 
@@ -58,11 +58,6 @@ shader!(RESULTS: ResultParams = "winograd_results", after [PUT]);
 /// Elements of the transformed tiles and of their products that are in memory at a time: 8 MiB, which stay in a cache.
 const BLOCK: usize = 2 << 20;
 
-/// With fewer channels, the transforms take more time than the products save. Where products share loads within subgroups,
-/// `blocked` is the alternative, which has no columns in memory.
-const LEAST_CHANNELS: usize = 16;
-const LEAST_CHANNELS_IN_BLOCKS: usize = 64;
-
 /// The convolution of `images` images of one size to another.
 struct Convolution<'a> {
     images: usize,
@@ -83,24 +78,13 @@ struct Convolution<'a> {
 }
 
 impl Geometry {
-    /// Returns whether the method applies to an adapter, and saves time there.
-    fn suits_winograd(&self, gpu: &Gpu) -> Result<bool> {
-        let channels = [self.channels, self.out_channels];
-        if !gpu.caps().software || !winograd_suits(self) || channels.iter().any(|&c| c > MAX_SOFTWARE_DEPTH) {
-            return Ok(false);
-        }
-        // The transformed kernels, and the tiles of one panel, each have to fit in a binding.
-        let [from, to] = channels.map(|c| c.next_multiple_of(A_WIDTH));
-        let largest = PLACES * (from.saturating_mul(to)).max(from.max(to) * B_WIDTH);
-        if largest > gpu.largest_binding() {
-            return Ok(false);
-        }
-        let least = if Product::shares_loads(gpu)? { LEAST_CHANNELS_IN_BLOCKS } else { LEAST_CHANNELS };
-        Ok(channels.iter().all(|&c| c >= least))
+    /// Returns the words of the largest operand of the products: the transformed kernels, or the tiles of one panel.
+    pub fn winograd_words(&self) -> usize {
+        let [from, to] = [self.channels, self.out_channels].map(|c| c.next_multiple_of(A_WIDTH));
+        PLACES * (from.saturating_mul(to)).max(from.max(to) * B_WIDTH)
     }
 
-    /// Returns the kernels of the convolution of x, or (`turned`) of the gradient of the image, unless others are faster. The
-    /// latter is the convolution of dy by the turned kernels, from the channels of the result to those of the image.
+    /// Returns the kernels of the convolution of x, or (`turned`) of the gradient of the image. The latter is the convolution of dy by the turned kernels, from the channels of the result to those of the image.
     pub fn by_winograd(
         &self,
         gpu: &Gpu,
@@ -108,10 +92,7 @@ impl Geometry {
         [from, weight]: [&GpuIn<Dense>; 2],
         bias: Option<&GpuIn<Dense>>,
         out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
-        if !self.suits_winograd(gpu)? {
-            return Ok(None);
-        }
+    ) -> Result<Vec<Kernel>> {
         let taps = self.window.taps();
         let (mut channels, mut sizes) = ([self.channels, self.out_channels], [self.window.size, self.window.out]);
         let (mut steps, mut padding) = ([self.channels * taps, taps], self.window.params.padding);
@@ -134,7 +115,7 @@ impl Geometry {
             rows: channels[1],
             out_size: sizes[1],
         };
-        convolution.kernels(gpu, BLOCK, out).map(Some)
+        convolution.kernels(gpu, BLOCK, out)
     }
 }
 

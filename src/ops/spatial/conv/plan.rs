@@ -1,0 +1,377 @@
+//! The ways in which an adapter computes a convolution or a gradient of it, and which of them runs.
+//!
+//! Each function returns the first way that suits the adapter, the types of the operands and the sizes. The table of the tests shows it
+//! for common layers. What the host does is in `crates/host/src/conv/plan.rs`. Which variant of tiles or of cooperative matrices runs is
+//! in [`choices`](crate::ops::choices).
+
+use anygpu_host::conv::plan::winograd_suits;
+
+use super::cooperative::{self, GradientParts, Matrices, ROOM};
+use super::geometry::{Geometry, PASS};
+use super::implicit::{Tiles, Work};
+use super::implicit_variants::{self, COLUMNS, ImplicitParams};
+use super::registers::Registers;
+use crate::device::gpu::{Gpu, Variant};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::linalg::cooperative as products;
+use crate::ops::linalg::matmul_variants;
+use crate::ops::linalg::panels::{MAX_SOFTWARE_DEPTH, Product};
+use crate::ops::variants;
+
+/// The ways to compute a convolution.
+#[derive(Debug)]
+pub(super) enum Forward {
+    /// There is nothing to add up: each result is the bias, or 0.
+    Nothing,
+    /// Sums in registers, on software adapters: `registers.rs`.
+    Registers(Registers),
+    /// A sum for each result, for groups of few channels: `direct.rs`.
+    Direct,
+    /// Columns of halves, and products by cooperative matrices: `cooperative.rs`.
+    Cooperative(&'static Matrices),
+    /// Products in tiles that read the pixels under the windows from the images: `implicit.rs`.
+    Implicit(Tiles),
+    /// Winograd's method, on software adapters: `winograd_products.rs`.
+    Winograd,
+    /// Products that read blocks of images, on software adapters with subgroups: `blocked.rs`.
+    Blocks,
+    /// Columns in memory, and products of panels.
+    Columns,
+}
+
+/// The ways to compute the gradient of the images, which have the names of those of the convolution.
+#[derive(Debug)]
+pub(super) enum InputGrad {
+    Nothing,
+    Direct,
+    /// With the convolution whose result is the gradient.
+    Cooperative(&'static Matrices, Box<Geometry>),
+    Implicit(Tiles),
+    Winograd,
+    Blocks,
+    Columns,
+}
+
+/// The ways to compute the gradient of the weight.
+#[derive(Debug)]
+pub(super) enum WeightGrad {
+    Direct,
+    Cooperative(&'static Matrices, GradientParts),
+    Implicit(Tiles),
+    Blocks,
+    Columns,
+}
+
+/// What an adapter has, for plans.
+pub(super) trait Adapter {
+    /// Returns whether the kernels in registers are faster than others.
+    fn adds_in_registers(&self) -> bool;
+
+    fn is_software(&self) -> bool;
+
+    /// Returns the words of the largest buffer that kernels can bind.
+    fn largest_binding(&self) -> usize;
+
+    /// Returns whether products share loads within subgroups.
+    fn shares_loads(&self) -> Result<bool>;
+
+    /// Returns the variant of cooperative matrices for a product `[m, k] · [k, n]` of f16, if there is one.
+    fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>>;
+
+    /// Returns the variant of tiles: [`COLUMNS`] if there is none.
+    fn tiles(&self, params: &ImplicitParams) -> Result<&'static Variant<ImplicitParams>>;
+}
+
+/// Where the op table asks for a variant, ways without variants are left out.
+impl Adapter for Gpu {
+    fn adds_in_registers(&self) -> bool {
+        self.caps().software && !variants::any_asked_for()
+    }
+
+    fn is_software(&self) -> bool {
+        self.caps().software
+    }
+
+    fn largest_binding(&self) -> usize {
+        Gpu::largest_binding(self)
+    }
+
+    fn shares_loads(&self) -> Result<bool> {
+        Product::shares_loads(self)
+    }
+
+    fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
+        match variants::asked_for(&implicit_variants::FAMILY) {
+            true => Ok(None),
+            false => products::chosen(self, &cooperative::FAMILY, sizes),
+        }
+    }
+
+    fn tiles(&self, params: &ImplicitParams) -> Result<&'static Variant<ImplicitParams>> {
+        match variants::asked_for(&matmul_variants::FAMILY) {
+            true => Ok(&COLUMNS),
+            false => variants::chosen(self, &implicit_variants::FAMILY, params),
+        }
+    }
+}
+
+/// Returns the way to compute a convolution of images and a weight of these types.
+pub(super) fn forward(adapter: &impl Adapter, g: &Geometry, types: [DType; 2]) -> Result<Forward> {
+    let (rows, depth, columns) = (g.group_out(), g.depth(), g.images * g.window.pixels());
+    if depth == 0 {
+        return Ok(Forward::Nothing);
+    }
+    if adapter.adds_in_registers()
+        && let Some(registers) = g.registers()
+    {
+        return Ok(Forward::Registers(registers));
+    }
+    if g.is_thin() {
+        return Ok(Forward::Direct);
+    }
+    if let Some(matrices) = matrices(adapter, types, [rows, depth, columns])?
+        && g.columns_are_short()
+    {
+        return Ok(Forward::Cooperative(matrices));
+    }
+    if let Some(tiles) = tiles(adapter, Some(g.forward_work()))? {
+        return Ok(Forward::Implicit(tiles));
+    }
+    if winograd(adapter, g)? {
+        return Ok(Forward::Winograd);
+    }
+    if g.images >= FEWEST_IMAGES && blocks(adapter, [rows, depth, g.group_channels()], g.reached())? {
+        return Ok(Forward::Blocks);
+    }
+    Ok(Forward::Columns)
+}
+
+/// Returns the way to compute the gradient of the images, from a gradient of the result and a weight of these types.
+pub(super) fn input_grad(adapter: &impl Adapter, g: &Geometry, types: [DType; 2]) -> Result<InputGrad> {
+    if g.group_out() == 0 {
+        return Ok(InputGrad::Nothing);
+    }
+    if g.is_thin() {
+        return Ok(InputGrad::Direct);
+    }
+    if let Some(turned) = g.turned()
+        && let sizes = [turned.group_out(), turned.depth(), turned.images * turned.window.pixels()]
+        && let Some(matrices) = matrices(adapter, types, sizes)?
+        && turned.columns_are_short()
+    {
+        return Ok(InputGrad::Cooperative(matrices, Box::new(turned)));
+    }
+    if let Some(tiles) = tiles(adapter, g.input_grad_work())? {
+        return Ok(InputGrad::Implicit(tiles));
+    }
+    if winograd(adapter, g)? {
+        return Ok(InputGrad::Winograd);
+    }
+    // With a stride, most of what a convolution of dy multiplies would be zeros.
+    let plain = g.window.params.stride == [1, 1] && g.window.plane() <= MOST_ENLARGED * g.window.pixels();
+    let sizes = [g.group_channels(), g.group_out() * g.window.taps(), g.group_out()];
+    if plain && g.images >= FEWEST_IMAGES && blocks(adapter, sizes, g.enlarged())? {
+        return Ok(InputGrad::Blocks);
+    }
+    Ok(InputGrad::Columns)
+}
+
+/// Returns the way to compute the gradient of the weight, from a gradient of the result and images of these types.
+pub(super) fn weight_grad(adapter: &impl Adapter, g: &Geometry, types: [DType; 2]) -> Result<WeightGrad> {
+    let (rows, depth, columns) = (g.group_out(), g.depth(), g.images * g.window.pixels());
+    if g.is_thin() && g.images > 0 {
+        return Ok(WeightGrad::Direct);
+    }
+    if let Some(matrices) = matrices(adapter, types, [rows, columns, depth])?
+        && let Some(parts) = g.gradient_parts(run(g), ROOM)
+    {
+        return Ok(WeightGrad::Cooperative(matrices, parts));
+    }
+    if let Some(tiles) = tiles(adapter, g.weight_grad_work(run(g)))? {
+        return Ok(WeightGrad::Implicit(tiles));
+    }
+    let fits = g.images > 0 && g.left_words() <= PASS;
+    if fits && blocks(adapter, [rows, depth, g.group_channels()], g.reached())? {
+        return Ok(WeightGrad::Blocks);
+    }
+    Ok(WeightGrad::Columns)
+}
+
+/// The fewest and the most output pixels that one invocation adds for the weight's gradient.
+const RUN: [usize; 2] = [4096, MAX_SOFTWARE_DEPTH];
+
+/// The most elements of the weight gradient's partial sums in an adapter's memory, unless this would need longer runs
+/// than `RUN` allows.
+pub(super) const MOST_PARTIAL: usize = 16 << 20;
+
+/// Returns the output pixels that one invocation adds for the weight's gradient: more if there are many weights, so that the partial
+/// sums are fewer.
+pub(super) fn run(g: &Geometry) -> usize {
+    let pixels = g.images * g.window.pixels();
+    let weights = g.groups * g.group_weights();
+    pixels.saturating_mul(weights).div_ceil(MOST_PARTIAL).clamp(RUN[0], RUN[1])
+}
+
+/// Returns the variant of cooperative matrices for a product `[m, k] · [k, n]` of operands of these types.
+fn matrices(adapter: &impl Adapter, types: [DType; 2], sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
+    if types == [DType::F16; 2] { adapter.matrices(sizes) } else { Ok(None) }
+}
+
+fn tiles(adapter: &impl Adapter, work: Option<Work>) -> Result<Option<Tiles>> {
+    work.map_or(Ok(None), |work| Tiles::of(&work, |params| adapter.tiles(params)))
+}
+
+/// Returns whether Winograd's method saves time, and its operands can be bound. With few channels, the transforms take more time than the
+/// products save. Where products share loads within subgroups, blocks are the alternative, which has no columns in memory.
+fn winograd(adapter: &impl Adapter, g: &Geometry) -> Result<bool> {
+    const LEAST_CHANNELS: usize = 16;
+    const LEAST_CHANNELS_IN_BLOCKS: usize = 64;
+    let channels = [g.channels, g.out_channels];
+    if !adapter.is_software() || !winograd_suits(g) || channels.iter().any(|&c| c > MAX_SOFTWARE_DEPTH) {
+        return Ok(false);
+    }
+    if g.winograd_words() > adapter.largest_binding() {
+        return Ok(false);
+    }
+    let least = if adapter.shares_loads()? { LEAST_CHANNELS_IN_BLOCKS } else { LEAST_CHANNELS };
+    Ok(channels.iter().all(|&c| c >= least))
+}
+
+/// Fewer images would leave half of each vector of images empty. Vectors of channels do not depend on the images.
+const FEWEST_IMAGES: usize = 3;
+
+/// The most pixels of an image for each pixel of its result: the gradient of the image is a convolution over `dy` with
+/// zeros around it, and multiplies all of them.
+const MOST_ENLARGED: usize = 3;
+
+/// Returns whether products over blocks have sums that are not too long, and images of so many channels, with their padding, that
+/// are not too large. With fewer than `ROWS` rows, most sums of a subgroup would be empty.
+fn blocks(adapter: &impl Adapter, [rows, depth, channels]: [usize; 3], padded: [usize; 2]) -> Result<bool> {
+    const ROWS: usize = 5;
+    let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(super::blocks::FOUR);
+    let suits = elements <= PASS && (1..=MAX_SOFTWARE_DEPTH).contains(&depth) && rows >= ROWS;
+    Ok(suits && adapter.shares_loads()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::gpu::Caps;
+    use crate::ops::spatial::conv::Conv;
+
+    /// Adapters whose variants are all right.
+    struct Class<'a>(&'a Caps);
+
+    impl Adapter for Class<'_> {
+        fn adds_in_registers(&self) -> bool {
+            self.0.software
+        }
+
+        fn is_software(&self) -> bool {
+            self.0.software
+        }
+
+        fn largest_binding(&self) -> usize {
+            32 << 20
+        }
+
+        fn shares_loads(&self) -> Result<bool> {
+            Ok(matmul_variants::may_share_loads(self.0))
+        }
+
+        fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
+            let params = products::params(sizes)?;
+            let mut all = products::order(self.0).iter().copied();
+            let first = all.find(|v| (v.fits)(self.0) && v.suits.accepts(Some(&params)));
+            Ok(first.filter(|v| !products::is_others(v)))
+        }
+
+        fn tiles(&self, params: &ImplicitParams) -> Result<&'static Variant<ImplicitParams>> {
+            let all = implicit_variants::order(self.0).iter();
+            Ok(all.copied().find(|v| (v.fits)(self.0) && v.suits.accepts(Some(params))).expect("columns suit all"))
+        }
+    }
+
+    /// Images, channels, output channels, groups; size; kernel, stride, padding.
+    type Layer = ([usize; 4], usize, [usize; 3]);
+
+    /// The first layer of LeNet, its second one; the first one of ResNet-18, and one of each of its kinds; a depthwise layer; few pixels.
+    const LAYERS: [Layer; 9] = [
+        ([256, 1, 6, 1], 28, [5, 1, 2]),
+        ([256, 6, 16, 1], 14, [5, 1, 0]),
+        ([64, 1, 64, 1], 96, [7, 2, 3]),
+        ([64, 64, 64, 1], 24, [3, 1, 1]),
+        ([64, 64, 128, 1], 24, [3, 2, 1]),
+        ([64, 64, 128, 1], 24, [1, 2, 0]),
+        ([64, 512, 512, 1], 3, [3, 1, 1]),
+        ([1, 32, 32, 32], 112, [3, 1, 1]),
+        ([1, 512, 1000, 1], 1, [1, 1, 0]),
+    ];
+
+    const HARDWARE: Caps = Caps {
+        max_binding_words: 32 << 20,
+        max_buffer_words: 64 << 20,
+        max_workgroups: 65_535,
+        subgroup: Some(32),
+        software: false,
+        loop_budget: None,
+        flushes_subnormals: false,
+        f16: true,
+        cooperative: None,
+        max_invocations: 1024,
+        max_storage_buffers: 16,
+        max_immediates: 128,
+        workgroup_memory: 32 << 10,
+        gl: false,
+    };
+
+    fn ways(caps: &Caps, dtype: DType) -> Vec<[String; 3]> {
+        let adapter = Class(caps);
+        let layer =
+            |&([images, channels, rows, groups], size, [kernel, stride, padding]): &Layer| -> Result<[String; 3]> {
+                let conv = Conv::<2>::new().stride(stride).padding(padding).groups(groups);
+                let g = conv.geometry(&[images, channels, size, size], &[rows, channels / groups, kernel, kernel])?;
+                let types = [dtype; 2];
+                let forward = match forward(&adapter, &g, types)? {
+                    Forward::Cooperative(variant) => variant.name.to_owned(),
+                    Forward::Implicit(tiles) => tiles.variant.name.to_owned(),
+                    other => format!("{other:?}"),
+                };
+                let input_grad = match input_grad(&adapter, &g, types)? {
+                    InputGrad::Cooperative(variant, _) => variant.name.to_owned(),
+                    InputGrad::Implicit(tiles) => tiles.variant.name.to_owned(),
+                    other => format!("{other:?}"),
+                };
+                let weight_grad = match weight_grad(&adapter, &g, types)? {
+                    WeightGrad::Cooperative(variant, _) => variant.name.to_owned(),
+                    WeightGrad::Implicit(tiles) => tiles.variant.name.to_owned(),
+                    other => format!("{other:?}"),
+                };
+                Ok([forward, input_grad, weight_grad])
+            };
+        LAYERS.iter().map(|each| layer(each).expect("a convolution")).collect()
+    }
+
+    #[test]
+    fn hardware_reads_the_images() {
+        let expected = [["implicit_32"; 3]; 9];
+        assert_eq!(ways(&HARDWARE, DType::F32), expected);
+    }
+
+    #[test]
+    fn cooperative_matrices_multiply_halves() {
+        let caps = Caps { cooperative: Some(16), ..HARDWARE };
+        assert_eq!(ways(&caps, DType::F16), [["cooperative_16"; 3]; 9]);
+        assert_eq!(ways(&caps, DType::F32), ways(&HARDWARE, DType::F32));
+    }
+
+    /// Lavapipe, which has subgroups, and adapters without.
+    #[test]
+    fn software_adapters_have_ways_of_their_own() {
+        let caps = Caps { software: true, subgroup: Some(8), ..HARDWARE };
+        assert_eq!(ways(&caps, DType::F32), [["Blocks"; 3]; 9]);
+        let caps = Caps { subgroup: None, ..caps };
+        assert_eq!(ways(&caps, DType::F32), [["Columns"; 3]; 9]);
+    }
+}
