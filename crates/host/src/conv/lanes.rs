@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Sizes;
-use crate::matmul::tiles::{VECTORS, panel_width};
+use crate::matmul::tiles::panel_width;
 use crate::matmul::transpose::transpose;
 use crate::memory::{Result, Scratch, scratch};
 use crate::tasks::try_share;
@@ -52,16 +52,6 @@ impl Planes {
     /// Returns the number of channels of a block.
     pub fn channels_of(&self, block: usize) -> usize {
         panel_width().min(self.channels - block * panel_width())
-    }
-
-    /// Returns whether at most a fifth of what the products compute is beyond the last channel.
-    pub fn fills_vectors(&self) -> bool {
-        fills(self.channels, panel_width() / VECTORS)
-    }
-
-    /// Returns the number of elements of the vectors of all blocks.
-    pub fn elements(&self) -> usize {
-        self.blocks() * panel_width() * self.plane()
     }
 }
 

@@ -10,7 +10,6 @@ mod lanes;
 mod line_grad;
 mod patches;
 pub mod plan;
-mod small_planes;
 mod strips;
 #[cfg(test)]
 mod tests;
@@ -104,7 +103,6 @@ pub fn forward(
         Forward::Flat => return flat::forward(g, x, w, bias, then, out),
         Forward::FewWindows => few_windows::forward(g, x, w, bias, out)?,
         Forward::Winograd => winograd::forward(g, x, w, bias, out)?,
-        Forward::SmallPlanes => small_planes::convolve(g, false, (x, w, bias), out)?,
         Forward::ImageLanes => image_lanes::convolve(g, false, (x, w, bias), out)?,
         Forward::Columns => columns::forward(g, x, w, bias, out)?,
         Forward::Direct => direct::forward(g, x, w, bias, out),
@@ -139,7 +137,6 @@ pub fn input_grad(g: &Sizes, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()
     use plan::InputGrad;
     match plan::input_grad(g) {
         InputGrad::Winograd => winograd::input_grad(g, dy, w, dx),
-        InputGrad::SmallPlanes => small_planes::convolve(g, true, (dy, w, None), dx),
         InputGrad::ImageLanes => image_lanes::convolve(g, true, (dy, w, None), dx),
         InputGrad::Columns => columns::input_grad(g, dy, w, dx),
         InputGrad::Direct => {
@@ -158,7 +155,6 @@ pub fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<(
     match plan::weight_grad(g) {
         WeightGrad::Winograd => winograd_grad::weight_grad(g, dy, x, dw),
         WeightGrad::Lines => line_grad::weight_grad(g, dy, x, dw),
-        WeightGrad::SmallPlanes => small_planes::weight_grad(g, dy, x, dw),
         WeightGrad::WindowLanes => window_lanes::weight_grad(g, dy, x, dw),
         WeightGrad::Columns => columns::weight_grad(g, dy, x, dw),
     }

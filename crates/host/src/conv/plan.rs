@@ -3,8 +3,7 @@
 use super::Sizes;
 use super::flat;
 use super::image_lanes;
-use super::lanes::{Planes, fills};
-use super::small_planes;
+use super::lanes::fills;
 use super::window_lanes;
 pub use super::winograd::PLACES;
 use super::winograd::TAPS;
@@ -22,8 +21,6 @@ pub enum Forward {
     Flat,
     /// Winograd's method (`winograd.rs`).
     Winograd,
-    /// For each pixel, products whose rows are the images (`small_planes.rs`).
-    SmallPlanes,
     /// Vectors of images (`image_lanes.rs`).
     ImageLanes,
     /// The pixels of the windows are copied into panels of a product (`columns.rs`).
@@ -37,8 +34,6 @@ pub enum Forward {
 pub enum InputGrad {
     /// As [`Forward::Winograd`].
     Winograd,
-    /// As [`Forward::SmallPlanes`].
-    SmallPlanes,
     /// As [`Forward::ImageLanes`].
     ImageLanes,
     /// A product whose columns are added up to images (`columns.rs`, `images.rs`).
@@ -54,8 +49,6 @@ pub enum WeightGrad {
     Winograd,
     /// Products read lines of windows where they lie (`line_grad.rs`).
     Lines,
-    /// As [`Forward::SmallPlanes`].
-    SmallPlanes,
     /// Vectors of neighbouring windows, with a vector of sums for each weight (`window_lanes.rs`).
     WindowLanes,
     /// As [`Forward::Columns`], or plain sums for thin groups.
@@ -70,8 +63,6 @@ pub fn forward(g: &Sizes) -> Forward {
         Forward::Flat
     } else if winograd_suits(g) {
         Forward::Winograd
-    } else if small_planes_suit(g) {
-        Forward::SmallPlanes
     } else if image_lanes_suit(g, [g.channels, g.out_channels]) {
         Forward::ImageLanes
     } else if sums_suit(g) {
@@ -85,8 +76,6 @@ pub fn forward(g: &Sizes) -> Forward {
 pub fn input_grad(g: &Sizes) -> InputGrad {
     if winograd_suits(g) {
         InputGrad::Winograd
-    } else if small_planes_suit(g) {
-        InputGrad::SmallPlanes
     } else if image_lanes_suit(g, [g.out_channels, g.channels]) {
         InputGrad::ImageLanes
     } else if sums_suit(g) {
@@ -102,8 +91,6 @@ pub fn weight_grad(g: &Sizes) -> WeightGrad {
         WeightGrad::Winograd
     } else if lines_suit(g) {
         WeightGrad::Lines
-    } else if small_planes_suit(g) {
-        WeightGrad::SmallPlanes
     } else if window_lanes_suit(g) {
         WeightGrad::WindowLanes
     } else {
@@ -124,15 +111,16 @@ fn few_windows_suit(g: &Sizes) -> bool {
     few && g.depth() > 0 && !sums_suit(g)
 }
 
-/// Few images, or thin groups, if the copies of the images are not much larger than the images, and Winograd's method does not save more
-/// than its transforms take: with many channels, or many tiles.
+/// Few images, thin groups, or short sums (up to `TERMS`), if the copies of the images are not much larger than the images, and
+/// Winograd's method does not save more than its transforms take: with many channels, or many tiles.
 fn flat_suits(g: &Sizes) -> bool {
+    const TERMS: usize = 160;
     const CHANNELS: usize = 64;
     const TILES: usize = 512;
     let tiles = g.images * g.window.out[0].div_ceil(2) * g.window.out[1].div_ceil(2);
     let channels = g.channels.min(g.out_channels);
     let gains = channels >= 2 * CHANNELS || channels >= CHANNELS && tiles >= TILES;
-    let few = g.images < MANY_IMAGES || sums_suit(g);
+    let few = g.images < MANY_IMAGES || sums_suit(g) || g.depth() <= TERMS;
     few && flat::copies_are_small(g) && !(gains && winograd_suits(g)) && g.depth() > 0
 }
 
@@ -156,19 +144,6 @@ pub fn winograd_suits(g: &Sizes) -> bool {
 pub(super) fn winograd_grad_suits(g: &Sizes) -> bool {
     const SUMS: usize = 8 << 20;
     winograd_suits(g) && PLACES * g.out_channels * g.channels.next_multiple_of(panel_width()) <= SUMS
-}
-
-/// Several images whose planes fill vectors of channels and stay in a cache. A kernel of one pixel has no padding to leave out.
-/// `ELEMENTS`: of the planes of the fewest images.
-fn small_planes_suit(g: &Sizes) -> bool {
-    const ELEMENTS: usize = 512 << 10;
-    let planes = g.planes();
-    let fits = |planes: &Planes| planes.elements().saturating_mul(small_planes::IMAGES[0]) <= ELEMENTS;
-    g.groups == 1
-        && g.window.taps() > 1
-        && g.images >= small_planes::IMAGES[0]
-        && planes.iter().all(|planes| planes.fills_vectors() && fits(planes))
-        && g.window.taps().saturating_mul(g.window.pixels()) <= ELEMENTS
 }
 
 /// Many images, of which vectors are at most a fifth unused. Groups of channels, and kernels of one pixel, are left to others.
@@ -202,8 +177,11 @@ pub(super) fn sums_suit(g: &Sizes) -> bool {
 }
 
 /// Long lines of windows, of which vectors are at most a fifth unused. `WINDOWS`: the fewest of a line of the result, which are the terms
-/// between two jumps in memory. `PANELS`: the fewest of all blocks and lines.
+/// between two jumps in memory. `WIDTH`: the fewest elements of a line of a window. `TERMS`: the most of a window; with more, a product of
+/// columns is faster. `PANELS`: the fewest of all blocks and lines.
 pub(super) fn lines_suit(g: &Sizes) -> bool {
+    const WIDTH: usize = 16;
+    const TERMS: usize = 1024;
     const WINDOWS: usize = 6;
     const PANELS: usize = 8;
     let ([lines, kernel], vector) = (g.window.params.kernel, panel_width() / VECTORS);
@@ -213,6 +191,8 @@ pub(super) fn lines_suit(g: &Sizes) -> bool {
         && g.window.params.dilation[1] == 1
         && g.window.out[1] >= WINDOWS
         && g.images > 0
+        && window >= WIDTH
+        && g.depth() <= TERMS
         && fills(window, vector)
         && blocks_of(g.out_channels).0.len() * lines * window.div_ceil(panel_width()) >= PANELS
         && !g.mostly_padding()
@@ -244,23 +224,21 @@ mod tests {
     }
 
     /// Images, channels, output channels, groups; size; kernel, stride, padding → the ways. Layers of LeNet, ResNet-18 and nets of
-    /// separable convolutions, as batches and as single images; with vectors of 16, since what fills vectors depends on their width.
+    /// separable convolutions, as batches and as single images.
     #[test]
     fn the_ways_of_layers() {
-        if panel_width() != 16 * VECTORS {
-            return;
-        }
         use Forward as F;
         use InputGrad as I;
         use WeightGrad as W;
         let table = [
-            ([256, 1, 6, 1], 28, [5, 1, 2], F::Columns, I::Columns, W::WindowLanes),
-            ([256, 6, 16, 1], 14, [5, 1, 0], F::ImageLanes, I::ImageLanes, W::Lines),
-            ([64, 1, 64, 1], 96, [7, 2, 3], F::Columns, I::Columns, W::Lines),
+            ([256, 1, 6, 1], 28, [5, 1, 2], F::Flat, I::Columns, W::WindowLanes),
+            ([256, 6, 16, 1], 14, [5, 1, 0], F::Flat, I::ImageLanes, W::Lines),
+            ([64, 1, 64, 1], 96, [7, 2, 3], F::Flat, I::Columns, W::Columns),
             ([64, 64, 64, 1], 24, [3, 1, 1], F::Winograd, I::Winograd, W::Winograd),
-            ([64, 64, 128, 1], 24, [3, 2, 1], F::SmallPlanes, I::SmallPlanes, W::Lines),
-            ([64, 64, 128, 1], 24, [1, 2, 0], F::Columns, I::Columns, W::Columns),
-            ([64, 512, 512, 1], 3, [3, 1, 1], F::SmallPlanes, I::SmallPlanes, W::SmallPlanes),
+            ([64, 64, 128, 1], 24, [3, 2, 1], F::Columns, I::Columns, W::Lines),
+            ([64, 64, 128, 1], 24, [1, 2, 0], F::Flat, I::Columns, W::Columns),
+            ([256, 20, 50, 1], 13, [5, 1, 0], F::ImageLanes, I::ImageLanes, W::Lines),
+            ([64, 512, 512, 1], 3, [3, 1, 1], F::ImageLanes, I::ImageLanes, W::Columns),
             ([1, 64, 64, 1], 56, [3, 1, 1], F::Winograd, I::Winograd, W::Winograd),
             ([1, 64, 64, 1], 20, [3, 1, 1], F::Flat, I::Columns, W::Lines),
             ([1, 32, 32, 32], 112, [3, 1, 1], F::Flat, I::Direct, W::Columns),

@@ -2,9 +2,7 @@
 
 use super::Sizes;
 use super::plan::{self, Forward, InputGrad, WeightGrad};
-use super::{
-    columns, direct, few_windows, flat, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad,
-};
+use super::{columns, direct, few_windows, flat, image_lanes, line_grad, window_lanes, winograd, winograd_grad};
 use crate::memory::Result;
 use crate::window::{Window, WindowParams};
 
@@ -52,39 +50,6 @@ fn winograds_method_has_the_results_of_plain_products() -> Result<()> {
         )?;
         compare(dx, |out| winograd::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
         compare(dw, |out| winograd_grad::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
-    }
-    Ok(())
-}
-
-/// Several blocks of channels, fewer images in the last group, windows without a pixel of the image, pixels without a
-/// window; then several steps.
-#[test]
-fn products_over_images_have_the_results_of_plain_products() -> Result<()> {
-    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
-    for (sizes, size, params) in [
-        ([35, 45, 70], [3, 3], params([3, 3], [1, 1], [1, 1], [1, 1])),
-        ([11, 16, 30], [7, 6], params([3, 2], [2, 3], [3, 1], [1, 2])),
-        ([9, 40, 29], [5, 4], params([2, 1], [3, 2], [0, 2], [3, 1])),
-        ([100, 64, 48], [24, 23], params([3, 3], [2, 2], [1, 1], [1, 1])),
-        // The last step has one group, of one image.
-        ([41, 64, 128], [32, 32], params([3, 3], [2, 2], [1, 1], [1, 1])),
-    ] {
-        let g = geometry(sizes, size, params);
-        assert_eq!(plan::input_grad(&g), InputGrad::SmallPlanes);
-        let (x, dy) = (&numbers(g.images * g.image(), 1), &numbers(g.images * g.out_image(), 2));
-        let (w, bias) = (&numbers(g.group_weights(), 3), &numbers(g.out_channels, 4));
-        let (y, dx, dw) = (dy.len(), x.len(), w.len());
-        compare(
-            y,
-            |out| small_planes::convolve(&g, false, (x, w, Some(bias)), out),
-            |out| columns::forward(&g, x, w, Some(bias), out),
-        )?;
-        compare(
-            dx,
-            |out| small_planes::convolve(&g, true, (dy, w, None), out),
-            |out| columns::input_grad(&g, dy, w, out),
-        )?;
-        compare(dw, |out| small_planes::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
     }
     Ok(())
 }
@@ -330,8 +295,6 @@ fn times_of_ways() {
             };
             ways.push(("direct", way == Forward::Direct, Box::new(run)));
         } else {
-            let run = |out: &mut [f32]| small_planes::convolve(g, false, (x, w, None), out);
-            ways.push(("small planes", way == Forward::SmallPlanes, Box::new(run)));
             let run = |out: &mut [f32]| image_lanes::convolve(g, false, (x, w, None), out);
             ways.push(("image lanes", way == Forward::ImageLanes, Box::new(run)));
         }
@@ -351,8 +314,6 @@ fn times_of_ways() {
             };
             ways.push(("direct", way == InputGrad::Direct, Box::new(run)));
         } else {
-            let run = |out: &mut [f32]| small_planes::convolve(g, true, (dy, w, None), out);
-            ways.push(("small planes", way == InputGrad::SmallPlanes, Box::new(run)));
             let run = |out: &mut [f32]| image_lanes::convolve(g, true, (dy, w, None), out);
             ways.push(("image lanes", way == InputGrad::ImageLanes, Box::new(run)));
         }
@@ -368,8 +329,6 @@ fn times_of_ways() {
         if groups == 1 {
             let run = |out: &mut [f32]| line_grad::weight_grad(g, dy, x, out);
             ways.push(("lines", way == WeightGrad::Lines, Box::new(run)));
-            let run = |out: &mut [f32]| small_planes::weight_grad(g, dy, x, out);
-            ways.push(("small planes", way == WeightGrad::SmallPlanes, Box::new(run)));
             if stride == 1 && (2..=window_lanes::LONGEST).contains(&kernel) {
                 let run = |out: &mut [f32]| window_lanes::weight_grad(g, dy, x, out);
                 ways.push(("window lanes", way == WeightGrad::WindowLanes, Box::new(run)));
