@@ -178,7 +178,7 @@ pub(super) fn sums_suit(g: &Sizes) -> bool {
 
 /// Long lines of windows, of which vectors are at most a fifth unused. `WINDOWS`: the fewest of a line of the result, which are the terms
 /// between two jumps in memory. `WIDTH`: the fewest elements of a line of a window. `TERMS`: the most of a window; with more, a product of
-/// columns is faster. `PANELS`: the fewest of all blocks and lines.
+/// columns is faster, as it is for many images under a stride. `PANELS`: the fewest of all blocks and lines.
 pub(super) fn lines_suit(g: &Sizes) -> bool {
     const WIDTH: usize = 16;
     const TERMS: usize = 1024;
@@ -189,6 +189,7 @@ pub(super) fn lines_suit(g: &Sizes) -> bool {
     g.groups == 1
         && g.window.taps() > 1
         && g.window.params.dilation[1] == 1
+        && (g.window.params.stride[1] == 1 || g.images < MANY_IMAGES)
         && g.window.out[1] >= WINDOWS
         && g.images > 0
         && window >= WIDTH
@@ -235,7 +236,7 @@ mod tests {
             ([256, 6, 16, 1], 14, [5, 1, 0], F::Flat, I::ImageLanes, W::Lines),
             ([64, 1, 64, 1], 96, [7, 2, 3], F::Flat, I::Columns, W::Columns),
             ([64, 64, 64, 1], 24, [3, 1, 1], F::Winograd, I::Winograd, W::Winograd),
-            ([64, 64, 128, 1], 24, [3, 2, 1], F::Columns, I::Columns, W::Lines),
+            ([64, 64, 128, 1], 24, [3, 2, 1], F::Columns, I::Columns, W::Columns),
             ([64, 64, 128, 1], 24, [1, 2, 0], F::Flat, I::Columns, W::Columns),
             ([256, 20, 50, 1], 13, [5, 1, 0], F::ImageLanes, I::ImageLanes, W::Lines),
             ([64, 512, 512, 1], 3, [3, 1, 1], F::ImageLanes, I::ImageLanes, W::Columns),
