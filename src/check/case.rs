@@ -214,7 +214,8 @@ impl Case {
     pub fn expected_gradient(&self, i: usize, weights: &Nd) -> ExpectedGradient {
         const STEP: f64 = 1e-5;
         let value = &self.inputs[i].value;
-        let positions = sample(value.data.len());
+        // The oracle runs twice for each position, which takes long for large cases.
+        let positions = sample(value.data.len(), if self.cost() > LARGE { 3 } else { 8 });
         let weighted = |position: usize, step: f64| {
             let mut moved = value.clone();
             moved.data[position] += step;
@@ -238,10 +239,13 @@ pub(super) struct ExpectedGradient {
     pub values: Vec<f64>,
 }
 
-/// Returns all positions of a small array, and some of a large one.
-fn sample(count: usize) -> Vec<usize> {
+/// The scalar operations of a case that is large.
+const LARGE: u64 = 10_000_000;
+
+/// Returns all positions of a small array, and `some` of a large one, of at least two.
+fn sample(count: usize, some: usize) -> Vec<usize> {
     match count {
         0..=30 => (0..count).collect(),
-        _ => (0..8).map(|i| i * (count - 1) / 7).collect(),
+        _ => (0..some).map(|i| i * (count - 1) / (some - 1)).collect(),
     }
 }
