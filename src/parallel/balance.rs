@@ -1,8 +1,9 @@
-//! What is known about the devices of a run, and the part of a batch that each gets for that.
+//! How a batch is split among devices: as users choose it, and by what is known about the devices of a run.
 
+use super::DataParallel;
 use super::collectives::split_sizes;
-use super::shares::Shares;
 use crate::error::{Error, Result};
+use crate::util::sync::lock;
 
 /// The weight of the newest measurement in the moving average. Shares converge in about ten steps, and a single outlier
 /// changes them little.
@@ -11,6 +12,22 @@ const NEWEST: f64 = 0.3;
 const MORE_AGAIN: u32 = 500;
 /// A device that does not pay computes a sample again when the steps since its last one took so many times as long as that.
 const AGAIN: f64 = 20.0;
+
+/// How [`DataParallel`](super::DataParallel) splits a batch. The step is the same for every split, apart from rounding:
+/// gradients are averaged by the number of samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Shares {
+    /// By measured times, so that all devices finish at the same time: the time for a sample, and the time that a device takes for
+    /// the copies of parameters and gradients, whatever its samples. A device that would need longer for these copies than the
+    /// others for its samples gets no samples; it is measured again from time to time. Since measured times vary, repeated runs
+    /// may differ by rounding.
+    #[default]
+    Measured,
+    /// Equal shares. Repeated runs on the same devices give the same bits.
+    Even,
+    /// In proportion to these positive numbers, one per device.
+    Fixed(Vec<f64>),
+}
 
 /// The shares, and what is known about the devices.
 #[derive(Clone, Debug)]
@@ -160,8 +177,8 @@ impl Balance {
         self.devices[index].most.unwrap_or(usize::MAX)
     }
 
-    /// Returns into how many parts a batch must be cut so that the devices have memory for each.
-    pub(super) fn pieces(&self, samples: usize) -> usize {
+    /// Returns into how many micro-batches a batch must be cut so that the devices have memory for each.
+    pub(super) fn micro_batches(&self, samples: usize) -> usize {
         let open = (0..self.devices.len()).filter(|&i| !self.devices[i].out);
         let room = open.fold(0, |sum: usize, i| sum.saturating_add(self.room(i)));
         samples.div_ceil(room.max(1)).max(1)
@@ -250,6 +267,31 @@ impl Balance {
     }
 }
 
+impl DataParallel {
+    /// Returns what [`Shares::Measured`](super::Shares::Measured) knows about the devices, for a checkpoint: with
+    /// [`load_balance_state`](DataParallel::load_balance_state), a run that is resumed splits its batches as before.
+    #[must_use]
+    pub fn balance_state(&self) -> Vec<(String, f64)> {
+        let roster = lock(&self.roster);
+        roster.balance.state(&roster.names())
+    }
+
+    /// Takes over what [`balance_state`](DataParallel::balance_state) returned, for the devices of the same names.
+    ///
+    /// ```
+    /// # use anygpu::{DataParallel, Device, nn::Linear};
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let (net, again) = (DataParallel::new(Linear::new(4, 3)?, &devices)?, DataParallel::new(Linear::new(4, 3)?, &devices)?);
+    /// again.load_balance_state(&net.balance_state());
+    /// assert_eq!(again.shares(), net.shares());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn load_balance_state(&self, state: &[(String, f64)]) {
+        let roster = &mut *lock(&self.roster);
+        roster.balance.load_state(&roster.names(), state);
+    }
+}
+
 /// Returns how many of `samples` each device should get so that all end at the same time T: nᵢ = (T − copiesᵢ) / sampleᵢ with
 /// Σ nᵢ = samples. Devices that would get less than half a sample get none, while others are left.
 fn even_ends(times: &[Times], samples: f64) -> Vec<f64> {
@@ -334,9 +376,9 @@ mod tests {
         balance.set_most(0, 4);
         assert_eq!(balance.sizes(20), Some(vec![4, 12, 4]));
         balance.set_most(1, 5);
-        assert_eq!((balance.sizes(20), balance.pieces(20)), (Some(vec![4, 5, 11]), 1));
+        assert_eq!((balance.sizes(20), balance.micro_batches(20)), (Some(vec![4, 5, 11]), 1));
         balance.set_part(2, false);
-        assert_eq!((balance.sizes(20), balance.pieces(20)), (None, 3));
+        assert_eq!((balance.sizes(20), balance.micro_batches(20)), (None, 3));
         assert_eq!((balance.sizes(9), balance.sizes(0)), (Some(vec![4, 5, 0]), Some(vec![0; 3])));
         (0..MORE_AGAIN).for_each(|_| balance.record_step(9, 1.0));
         assert_eq!(balance.sizes(18), Some(vec![8, 10, 0]));

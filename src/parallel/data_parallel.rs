@@ -3,15 +3,13 @@ use std::ops::DerefMut;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::balance::Balance;
+use super::balance::{Balance, Shares};
 use super::collectives::logical;
 use super::dims::SampleDims;
 use super::gradient_buckets::BucketPlan;
 use super::machines::Machines;
-use super::members::{Member, State};
+use super::members::{Member, Roster, State};
 use super::replica::Replica;
-use super::shares::Shares;
-use super::timeline::{ParallelReport, Timeline};
 use super::turns::take_turn;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -23,8 +21,6 @@ use crate::util::sync::lock;
 /// The size of a bucket of gradients: large enough for the speed of a link, and small enough that the last one, for which nothing
 /// is left to compute, takes little time.
 const BUCKET_BYTES: usize = 4 << 20;
-/// The default of [`DataParallel::with_time_limit`].
-const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// A net on any mix of devices, trained with the same steps as on one device.
 ///
@@ -100,60 +96,6 @@ pub struct DataParallel {
     pub(super) dims: SampleDims,
 }
 
-/// What other threads may ask about the devices.
-pub(super) struct Roster {
-    pub(super) devices: Vec<Device>,
-    pub(super) nets: Vec<Arc<dyn Module>>,
-    /// Why devices are left out.
-    pub(super) left_out: Vec<Option<Error>>,
-    pub(super) balance: Balance,
-    pub(super) time_limit: Duration,
-    pub(super) timeline: Timeline,
-    /// Whether each device gets no samples because its copies take too long.
-    idle: Vec<bool>,
-}
-
-impl Roster {
-    /// Replaces the replica of a device that takes part again.
-    pub(super) fn set_member(&mut self, index: usize, replica: &Replica) {
-        (self.devices[index], self.nets[index]) = (replica.device.clone(), replica.net.clone());
-        self.left_out[index] = None;
-        self.balance.take_in(index);
-    }
-
-    /// Returns the names of the devices.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.devices.iter().map(Device::to_string).collect()
-    }
-
-    /// Returns what the devices did, and which take part now.
-    pub(super) fn report(&self) -> ParallelReport {
-        let mut report = self.timeline.report().clone();
-        for (index, device) in report.devices.iter_mut().enumerate() {
-            device.takes_part = self.balance.takes_part(index) && !self.balance.does_not_pay(index);
-        }
-        report
-    }
-
-    /// Logs which devices have begun not to pay for their communication.
-    pub(super) fn name_those_that_do_not_pay(&mut self) {
-        let idle: Vec<bool> = (0..self.devices.len()).map(|i| self.balance.does_not_pay(i)).collect();
-        for (i, device) in self.devices.iter().enumerate().filter(|(i, _)| idle[*i] && !self.idle[*i]) {
-            let after = self.balance.cost(i);
-            log::info!(
-                "{device} gets no samples: {after}, longer than a step of the others; it is measured again later"
-            );
-        }
-        self.idle = idle;
-    }
-
-    /// Returns the error for a call when all devices are left out.
-    pub(super) fn all_out(&self) -> Error {
-        let first = self.left_out.iter().flatten().next().cloned();
-        first.unwrap_or_else(|| Error::internal("no device takes part"))
-    }
-}
-
 impl DataParallel {
     /// Creates replicas of `net` on `devices`, with [`Shares::Measured`].
     ///
@@ -185,11 +127,7 @@ impl DataParallel {
                 (host, members)
             }
         };
-        let nets = members.iter().map(|member| member.replica.net.clone()).collect();
-        let balance = Balance::new(Shares::default(), devices.len())?;
-        let (left_out, idle, timeline) = (vec![None; devices.len()], vec![false; devices.len()], Timeline::default());
-        let roster =
-            Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT, timeline, idle };
+        let roster = Roster::new(devices, &members)?;
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
         let state = Mutex::new(State { members, ..State::default() });
         Ok(DataParallel {
@@ -315,11 +253,9 @@ impl DataParallel {
     /// Same as [`Module::load_state_dict`]. [`Error::InvalidArgument`] if it is called by a loss function of
     /// [`train_batch`](DataParallel::train_batch).
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
-        let (mut members, _in_call) = self.alone("load_state_dict")?;
-        for member in &mut members.members {
-            member.buffers = false;
-            member.replica.feedback.clear();
-        }
+        let (mut held, _in_call) = self.alone("load_state_dict")?;
+        held.forget_buffers();
+        held.members.iter().for_each(|member| member.replica.feedback.clear());
         self.host.net.load_state_dict(state, strict)
     }
 }

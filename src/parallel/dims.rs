@@ -75,6 +75,13 @@ impl SampleDims {
         Ok(samples)
     }
 
+    /// Returns the samples of each input in consecutive parts with these numbers of samples. They are views.
+    pub fn cut(&self, inputs: &[Tensor], sizes: &[usize]) -> Result<Vec<Vec<Tensor>>> {
+        let split = |(i, input): (usize, &Tensor)| input.split_sizes(sizes, self.input(i));
+        let inputs = inputs.iter().enumerate().map(split).collect::<Result<Vec<_>>>()?;
+        Ok((0..sizes.len()).map(|part| inputs.iter().map(|input| input[part].clone()).collect()).collect())
+    }
+
     /// Returns how many entries each output has for each of so many samples: one, or more, such as the tokens of `[N · T, C]`.
     ///
     /// # Errors

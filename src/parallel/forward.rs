@@ -4,20 +4,50 @@ use std::sync::Arc;
 
 use super::DataParallel;
 use super::collectives::gather;
-use super::members::{Part, State};
+use super::members::State;
 use super::replica::Replica;
-use crate::autograd::is_recording;
+use super::step::Part;
+use crate::autograd::{is_recording, no_grad};
 use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
 use crate::nn::Module;
 use crate::ops::cat;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, to_together};
 use crate::util::sync::lock;
 
 /// Outputs, and the buffers after them.
 type Outputs = (Vec<Tensor>, Vec<Tensor>);
+
+impl Replica {
+    /// Returns the net's output in evaluation mode and outside the graph, without waiting for it.
+    fn predict(&self, images: &Tensor) -> Result<Tensor> {
+        self.net.eval();
+        no_grad(|| self.forward(&images.detach()))
+    }
+
+    /// Returns what `work` computes with the net in evaluation mode and outside the graph, without waiting for it.
+    fn predict_with(
+        &self,
+        inputs: &[Tensor],
+        work: &(impl Fn(&dyn Module, &[Tensor]) -> Result<Vec<Tensor>> + ?Sized),
+    ) -> Result<Vec<Tensor>> {
+        self.net.eval();
+        let inputs: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+        let moved = to_together(&inputs.iter().collect::<Vec<_>>(), &self.device)?;
+        let outputs = no_grad(|| work(&*self.net, &moved))?;
+        self.device.alive()?;
+        Ok(outputs)
+    }
+
+    /// Returns the net's output in its present mode, without waiting for it.
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let output = self.net.forward(&input.to(&self.device)?)?;
+        self.device.alive()?;
+        Ok(output)
+    }
+}
 
 impl DataParallel {
     /// Returns the device on which outputs are gathered: the first one that is not left out.
@@ -167,18 +197,16 @@ impl DataParallel {
         (state.losses, state.joint) = (None, None); // also after a panic in a step
         self.dims.check_first_layer(call, &*self.host.net)?;
         let samples = self.dims.samples(call, inputs)?;
-        self.in_pieces(samples, |sizes| {
-            let (mut pieces, mut start) = (Vec::with_capacity(sizes.len()), 0);
-            for &size in sizes {
-                let part = |(i, input): (usize, &&Tensor)| input.narrow(self.dims.input(i), start, size);
-                let part = inputs.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
-                let (outputs, buffers) = self.split_at_once(state, call, &part, work.clone())?;
+        let inputs: Vec<Tensor> = inputs.iter().copied().cloned().collect();
+        self.in_micro_batches(samples, |sizes| {
+            let mut all = Vec::with_capacity(sizes.len());
+            for (part, &samples) in self.dims.cut(&inputs, sizes)?.iter().zip(sizes) {
+                let (outputs, buffers) = self.split_at_once(state, call, part, samples, work.clone())?;
                 // Running statistics of a forward pass in training mode.
                 self.set_buffers(state, &buffers)?;
-                pieces.push(outputs);
-                start += size;
+                all.push(outputs);
             }
-            joined(call, &pieces, |i, outputs| match outputs {
+            joined(call, &all, |i, outputs| match outputs {
                 [whole] => Ok(whole.clone()),
                 several => cat(&several.iter().collect::<Vec<_>>(), self.dims.output(i)),
             })
@@ -191,21 +219,20 @@ impl DataParallel {
         state: &mut State,
         call: &'static str,
         inputs: &[Tensor],
+        samples: usize,
         work: impl Fn(&Replica, &[Tensor], usize) -> Result<Outputs> + Clone + Send + 'static,
     ) -> Result<Outputs> {
-        let inputs: Vec<&Tensor> = inputs.iter().collect();
-        let outputs = self.with_survivors(state, self.dims.samples(call, &inputs)?, |state, sizes| {
+        let outputs = self.with_survivors(state, samples, |state, sizes| {
             let (work, dims) = (work.clone(), self.dims.clone());
             let work = move |replica: &Replica, part: Part| {
                 let output = work(replica, &part.inputs, part.rank)?;
-                let samples = dims.samples(call, &part.inputs.iter().collect::<Vec<_>>())?;
-                let per_sample = dims.check_outputs(call, samples, &output.0)?;
+                let per_sample = dims.check_outputs(call, part.samples, &output.0)?;
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error
                 Ok((output, per_sample))
             };
-            self.attempt(state, sizes, &inputs, work, |_, _, _| Ok(()))
+            self.on_each_device(state, sizes, inputs, work, |_, _, _| Ok(()))
         })?;
-        let (outputs, per_sample): (Vec<Outputs>, Vec<Vec<usize>>) = outputs.into_iter().unzip();
+        let (outputs, per_sample): (Vec<Outputs>, Vec<Vec<usize>>) = outputs.into_iter().map(|(_, part)| part).unzip();
         let unlike = |part: &Vec<usize>| part.iter().zip(&per_sample[0]).any(|(here, there)| here != there);
         if per_sample.iter().any(unlike) {
             let detail = "the function returned outputs of other sizes for each sample on one device than on another";

@@ -7,9 +7,9 @@
 //! - [`Shares`]: the part of a batch that each device gets;
 //! - `Communicator` (feature `mpi`): the processes on several machines that train one net together.
 
-mod accumulate;
 mod balance;
 mod channel_parallel;
+mod checks;
 pub mod collectives;
 mod data_parallel;
 mod dims;
@@ -17,18 +17,17 @@ mod forward;
 mod gradient_buckets;
 mod machines;
 mod members;
-mod parts;
+mod micro_batches;
 mod pipeline;
-mod reducer;
 mod replica;
-mod shares;
+mod step;
 mod timeline;
-mod train;
 mod turns;
 mod wire;
 mod worker;
 
 pub use crate::process_group::batch_mean;
+pub use balance::Shares;
 pub use channel_parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
 pub use collectives::{
     Handle, ReduceOp, all_gather, all_gather_async, all_reduce, all_reduce_async, all_to_all, all_to_all_async,
@@ -39,5 +38,4 @@ pub use data_parallel::DataParallel;
 #[cfg(feature = "mpi")]
 pub use machines::Communicator;
 pub use pipeline::{Pipeline, PipelineSchedule};
-pub use shares::Shares;
 pub use timeline::{DeviceReport, ParallelReport};

@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::DataParallel;
 use crate::error::{Error, Result};
 use crate::util::chrome_trace::{self, TraceEvent};
+use crate::util::sync::lock;
 
 /// The most events of a trace: what comes later is not in it.
 const MOST_EVENTS: usize = 1_000_000;
@@ -182,7 +184,7 @@ impl Timeline {
 
     /// Adds a step, or a part of one: its begin, the time at which its gradients were averaged, and what each device did that had
     /// samples, by its index among these names.
-    pub fn add(&mut self, names: &[String], begin: Instant, parts: &[(usize, usize, PartTimes)]) {
+    pub fn add(&mut self, names: &[String], begin: Instant, parts: &[(usize, usize, &PartTimes)]) {
         let end = Instant::now();
         let seconds = end.saturating_duration_since(begin).as_secs_f64();
         let report = &mut self.report;
@@ -192,11 +194,11 @@ impl Timeline {
         for device in &mut report.devices {
             device.idle += seconds;
         }
-        for (index, samples, times) in parts {
-            report.samples += *samples as u64;
-            let Some(device) = report.devices.get_mut(*index) else { continue };
+        for &(index, samples, times) in parts {
+            report.samples += samples as u64;
+            let Some(device) = report.devices.get_mut(index) else { continue };
             let [compute, copies] = [times.compute(), times.copies()].map(|time| time.as_secs_f64());
-            device.samples += *samples as u64;
+            device.samples += samples as u64;
             device.compute += compute;
             device.copies += copies;
             device.idle = (device.idle - compute - copies).max(0.0);
@@ -212,7 +214,7 @@ impl Timeline {
         self.report.steps += 1;
     }
 
-    fn trace_step(&mut self, begin: Instant, end: Instant, parts: &[(usize, usize, PartTimes)]) {
+    fn trace_step(&mut self, begin: Instant, end: Instant, parts: &[(usize, usize, &PartTimes)]) {
         let step = self.report.steps + 1;
         let Some((zero, spans)) = self.trace.as_mut().filter(|(_, spans)| spans.len() < MOST_EVENTS) else { return };
         let mut span = |row: usize, name: String, from: Instant, to: Instant, samples: usize| {
@@ -251,6 +253,44 @@ impl Timeline {
     }
 }
 
+impl DataParallel {
+    /// Returns what each device did in the steps until now, and how fast they were together. It is empty with one device, for which
+    /// a step does not wait.
+    #[must_use]
+    pub fn report(&self) -> ParallelReport {
+        lock(&self.roster).report()
+    }
+
+    /// Begins a trace of the steps that follow: when each device copied, computed, and sent its gradients. An earlier trace is
+    /// dropped. It ends after a million events.
+    pub fn start_trace(&self) {
+        lock(&self.roster).timeline.start_trace();
+    }
+
+    /// Writes the trace as a file of Chrome's trace format, for `ui.perfetto.dev` and `chrome://tracing`: a row for the steps, and
+    /// for each device one for what it computes and one for its gradients on their way to the host. *forward* and *backward* end
+    /// when they are recorded; *compute* ends when the device has computed the last gradient.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] without [`start_trace`](DataParallel::start_trace); [`Error::Data`] if the file cannot be written.
+    ///
+    /// ```
+    /// # use anygpu::{DataParallel, Device, Tensor, nn};
+    /// let net = DataParallel::new(nn::Linear::new(4, 3)?, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?;
+    /// net.start_trace();
+    /// let (x, y) = (Tensor::rand([6, 4], None)?, Tensor::new([0u32, 1, 2, 0, 1, 2], None)?);
+    /// net.train_batch(&x, &y, nn::cross_entropy)?;
+    /// # let path = std::env::temp_dir().join(format!("anygpu-steps-{}.json", std::process::id()));
+    /// net.save_trace(&path)?;
+    /// # std::fs::remove_file(&path).ok();
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn save_trace(&self, path: impl AsRef<Path>) -> Result<()> {
+        let roster = lock(&self.roster);
+        roster.timeline.save_trace(&roster.names(), path.as_ref())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,7 +311,7 @@ mod tests {
         assert_eq!(times.gradients().map(|time| time.as_millis()), [80, 50]);
         let mut timeline = Timeline::default();
         let names = ["gpu:0", "cpu"].map(String::from);
-        timeline.add(&names, begin, &[(0, 6, times)]);
+        timeline.add(&names, begin, &[(0, 6, &times)]);
         timeline.count_step();
         let report = timeline.report();
         let [gpu, cpu] = &report.devices[..] else { panic!("two devices") };

@@ -1,146 +1,149 @@
-//! A step whose batch is computed in parts, one after another, because the devices have too little memory for all samples at once.
+//! A batch in micro-batches, one after another, because the devices have too little memory for all samples at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::DataParallel;
-use super::members::{Part, State};
-use super::replica::{Replica, StepFn};
-use super::train::Gradients;
+use super::collectives::split_sizes;
+use super::members::State;
+use super::replica::Replica;
+use super::step::{Batch, Gradients, Part, weight};
 use super::wire::Residuals;
+use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::ops::duplicate;
-use crate::process_group::{LossRecord, StepLosses, Totals, counts_are_alike};
+use crate::process_group::{self, LossRecord, Totals, counts_are_alike};
 use crate::tensor::{RandomState, Tensor, random_state, set_random_state};
+use crate::util::sync::lock;
 
 /// What a step changes before it is over.
-struct Before {
+struct Snapshot {
     buffers: Vec<Tensor>,
     random: RandomState,
     residuals: Vec<Arc<Residuals>>,
 }
 
 impl DataParallel {
-    /// Returns the mean gradients of a batch that is computed in parts of these sizes. On error, the buffers and the generator are
-    /// as they were.
-    ///
-    /// A loss whose divisor depends on all parts needs a pass over all of them first, without gradients.
-    pub(super) fn in_parts(
+    /// Calls `compute` with the sizes of the micro-batches that fit into the memory of the devices: one, if the whole batch fits. If
+    /// they turn out not to fit, it is called again with smaller ones.
+    pub(super) fn in_micro_batches<T>(
         &self,
-        state: &mut State,
-        inputs: &[&Tensor],
-        sizes: &[usize],
-        step: &Arc<StepFn>,
-    ) -> Result<Gradients> {
-        if let [samples] = sizes {
-            return self.gradients(state, inputs, [*samples; 2], step, Totals::Exchanged, None);
+        samples: usize,
+        mut compute: impl FnMut(&[usize]) -> Result<T>,
+    ) -> Result<T> {
+        let needed = || lock(&self.roster).balance.micro_batches(samples);
+        let mut count = needed();
+        loop {
+            let error = match compute(&split_sizes(samples, &vec![1.0; count])) {
+                Ok(result) => return Ok(result),
+                Err(error) => error,
+            };
+            let more = needed();
+            if !error.is_for_less_memory() || more <= count {
+                return Err(error);
+            }
+            log::warn!("{error}: the batch is computed in {more} parts");
+            count = more;
         }
-        let before = self.before(state)?;
+    }
+
+    /// Returns the mean gradients of a batch that is computed in micro-batches of these sizes. On error, the buffers and the
+    /// generator are as they were.
+    ///
+    /// A loss whose divisor depends on all of them needs a pass over them first, without gradients.
+    pub(super) fn sum_of_micro_batches(&self, state: &mut State, batch: &Batch, sizes: &[usize]) -> Result<Gradients> {
+        if sizes.len() == 1 {
+            return self.gradients(state, batch, &Totals::Exchanged, None);
+        }
+        let whole = batch.samples;
+        let inputs = self.dims.cut(&batch.inputs, sizes)?.into_iter();
+        let of = |(inputs, &samples)| Batch { inputs, samples, whole, step: batch.step.clone() };
+        let micro_batches: Vec<Batch> = inputs.zip(sizes).map(of).collect();
+        let before = self.snapshot(state)?;
         if !state.totals_first {
             let needed = Arc::new(AtomicBool::new(false));
-            let sum = self.sum_of_parts(state, inputs, sizes, step, &Totals::Unknown(needed.clone()));
+            let sum = self.sum(state, &micro_batches, &Totals::Unknown(needed.clone()));
             match sum {
                 _ if needed.load(Ordering::Relaxed) => {}
                 Ok(Some(gradients)) => return Ok(gradients),
                 Ok(None) => {}
                 Err(error) => {
-                    self.begin_again(state, &before)?;
+                    self.restore(state, &before)?;
                     return Err(error);
                 }
             }
             // Numbers of elements are then in the list of totals too, which is the same in both passes.
             (state.totals_first, state.counts) = (true, true);
-            self.begin_again(state, &before)?;
+            self.restore(state, &before)?;
         }
-        let totals = self.totals(state, inputs, sizes, step);
-        self.begin_again(state, &before)?;
-        match self.sum_of_parts(state, inputs, sizes, step, &Totals::Known(totals?.into())) {
+        let totals = self.totals(state, &micro_batches);
+        self.restore(state, &before)?;
+        match self.sum(state, &micro_batches, &Totals::Known(totals?.into())) {
             Ok(Some(gradients)) => Ok(gradients),
             Ok(None) => Err(Error::internal("numbers of losses that were exchanged are not alike")),
             Err(error) => {
-                self.begin_again(state, &before)?;
+                self.restore(state, &before)?;
                 Err(error)
             }
         }
     }
 
-    fn before(&self, state: &State) -> Result<Before> {
-        Ok(Before {
+    fn snapshot(&self, state: &State) -> Result<Snapshot> {
+        Ok(Snapshot {
             buffers: self.host.buffers_on_host()?.iter().map(duplicate).collect::<Result<_>>()?,
             random: random_state(),
             residuals: state.members.iter().map(|member| member.replica.feedback.kept()).collect(),
         })
     }
 
-    fn begin_again(&self, state: &mut State, before: &Before) -> Result<()> {
+    fn restore(&self, state: &mut State, before: &Snapshot) -> Result<()> {
         self.set_buffers(state, &before.buffers)?;
-        for (member, residuals) in state.members.iter_mut().zip(&before.residuals) {
-            member.buffers = false;
+        state.forget_buffers();
+        for (member, residuals) in state.members.iter().zip(&before.residuals) {
             member.replica.feedback.restore(residuals.clone());
         }
         set_random_state(before.random);
         Ok(())
     }
 
-    /// Returns the parts of the inputs at these samples.
-    fn part(&self, inputs: &[&Tensor], start: usize, size: usize) -> Result<Vec<Tensor>> {
-        inputs.iter().enumerate().map(|(i, input)| input.narrow(self.dims.input(i), start, size)).collect()
-    }
-
-    /// Returns the sum of the gradients of the parts. Returns `None` if they took means over numbers of elements that are not
+    /// Returns the sum of the gradients. Returns `None` if the micro-batches took means over numbers of elements that are not
     /// proportional to their samples.
-    fn sum_of_parts(
-        &self,
-        state: &mut State,
-        inputs: &[&Tensor],
-        sizes: &[usize],
-        step: &Arc<StepFn>,
-        totals: &Totals,
-    ) -> Result<Option<Gradients>> {
-        let samples: usize = sizes.iter().sum();
-        let (mut sum, mut records, mut start): (Option<Gradients>, Vec<(usize, LossRecord)>, _) = (None, Vec::new(), 0);
-        for &size in sizes {
-            let part = self.part(inputs, start, size)?;
-            let part: Vec<&Tensor> = part.iter().collect();
-            let gradients = self.gradients(state, &part, [size, samples], step, totals.clone(), None)?;
+    fn sum(&self, state: &mut State, micro_batches: &[Batch], totals: &Totals) -> Result<Option<Gradients>> {
+        let (mut sum, mut records) = (None, Vec::new());
+        for batch in micro_batches {
+            let gradients = self.gradients(state, batch, totals, None)?;
             records.push(gradients.losses.clone());
-            let weight = if self.summed { 1.0 } else { size as f64 / samples as f64 };
-            sum = Some(gradients.added_to(sum, weight)?);
-            start += size;
+            sum = Some(gradients.added_to(sum, weight(self.summed, batch.samples, batch.whole))?);
         }
         let alike = counts_are_alike(records.iter().map(|(n, record)| (*n, record)));
         let sum = sum.ok_or_else(|| Error::internal("a batch of no parts"))?;
         Ok(alike.then_some(sum))
     }
 
-    /// Returns the sums over all parts of the weights of each loss, from a pass without gradients.
-    fn totals(&self, state: &mut State, inputs: &[&Tensor], sizes: &[usize], step: &Arc<StepFn>) -> Result<Vec<f64>> {
-        let samples: usize = sizes.iter().sum();
-        let (mut totals, mut start): (Option<Vec<f64>>, _) = (None, 0);
-        for &size in sizes {
-            let part = self.part(inputs, start, size)?;
-            let part: Vec<&Tensor> = part.iter().collect();
-            let (summed, counts) = (self.summed, state.counts);
-            let shared_draws = state.shared_draws.clone();
-            state.losses = Some(StepLosses { samples, summed, counts, totals: Totals::Exchanged, shared_draws });
-            let records = self.with_survivors(state, size, |state, sizes| {
-                let step = step.clone();
-                let work = move |replica: &Replica, part: Part| replica.loss_record(&part.inputs, &*step);
-                self.attempt(state, sizes, &part, work, |_, _, _| Ok(()))
+    /// Returns the sums over all samples of the weights of each loss, from a pass without gradients.
+    fn totals(&self, state: &mut State, micro_batches: &[Batch]) -> Result<Vec<f64>> {
+        let mut totals: Option<Vec<f64>> = None;
+        for batch in micro_batches {
+            state.losses = Some(self.step_losses(state, batch.whole, Totals::Exchanged));
+            let records = self.with_survivors(state, batch.samples, |state, sizes| {
+                let step = batch.step.clone();
+                let work = move |replica: &Replica, part: Part| {
+                    no_grad(|| replica.loss(&part.inputs, &*step))?;
+                    replica.device.synchronize()?;
+                    Ok(process_group::rank().map(|rank| rank.loss_record()).unwrap_or_default())
+                };
+                self.on_each_device(state, sizes, &batch.inputs, work, |_, _, _| Ok(()))
             });
             state.losses = None;
-            let of_part = records?.swap_remove(0).totals;
+            let (_, LossRecord { totals: here, .. }) = records?.swap_remove(0); // the same on all devices
             totals = Some(match totals {
-                None => of_part,
-                Some(sum) if sum.len() == of_part.len() => {
-                    sum.iter().zip(of_part).map(|(sum, part)| sum + part).collect()
-                }
+                None => here,
+                Some(sum) if sum.len() == here.len() => sum.iter().zip(here).map(|(sum, here)| sum + here).collect(),
                 Some(_) => {
                     let detail = "the loss function computes other losses for some samples than for others";
                     return Err(Error::argument("train_batch", detail));
                 }
             });
-            start += size;
         }
         Ok(totals.unwrap_or_default())
     }
@@ -162,9 +165,8 @@ mod tests {
     use crate::device::Device;
     use crate::nn::{CrossEntropyLoss, Linear, Module, Reduction, Sequential, l1_loss};
     use crate::parallel::Shares;
-    use crate::util::sync::lock;
 
-    /// A net on two devices which hold so few samples that a batch of 10 is computed in parts, and the same net.
+    /// A net on two devices which hold so few samples that a batch of 10 is computed in micro-batches, and the same net.
     fn small(summed: bool) -> Result<(DataParallel, Sequential)> {
         let net = Sequential::new().push(Linear::new(4, 6)?).push(Linear::new(6, 3)?);
         let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
@@ -174,7 +176,7 @@ mod tests {
             let balance = &mut lock(&parallel.roster).balance;
             balance.set_most(0, 1);
             balance.set_most(1, 2);
-            assert!(balance.pieces(10) > 2);
+            assert!(balance.micro_batches(10) > 2);
         }
         let alone = Sequential::new().push(Linear::new(4, 6)?).push(Linear::new(6, 3)?);
         alone.load_state_dict(&parallel.state_dict(), true)?;
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_parts_are_those_of_the_whole_batch() -> Result<()> {
+    fn losses_of_micro_batches_are_those_of_the_whole_batch() -> Result<()> {
         type LossFn = fn(&Tensor, &Tensor) -> Result<Tensor>;
         let ignoring: LossFn = |y, labels| CrossEntropyLoss::new().ignore_index(-1).forward(y, labels);
         // The numbers of elements are not proportional to the samples.
