@@ -16,7 +16,7 @@ slot! {
 }
 
 /// Returns the variant of a family that runs on a device for some params.
-pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Result<&'static Variant<P>> {
+pub(super) fn chosen<P: Params, W>(gpu: &Gpu, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>> {
     let forced = FORCED.get().filter(|(name, _)| *name == family.name);
     match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
         Some(variant) => Ok(variant),
@@ -25,7 +25,7 @@ pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Re
 }
 
 /// Returns whether the op table asks for a variant of a family: then other ways to the result are left out.
-pub(super) fn asked_for<P>(family: &Family<P>) -> bool {
+pub(super) fn asked_for<P, W>(family: &Family<P, W>) -> bool {
     FORCED.get().is_some_and(|(name, _)| name == family.name)
 }
 
@@ -35,12 +35,12 @@ pub(super) fn any_asked_for() -> bool {
 }
 
 /// As [`chosen`], for sizes of a class that may have been [tuned](crate::tune).
-pub(super) fn chosen_of_class<P: Params>(
+pub(super) fn chosen_of_class<P: Params, W>(
     gpu: &Gpu,
-    family: &Family<P>,
+    family: &Family<P, W>,
     params: &P,
     class: impl FnOnce() -> String,
-) -> Result<&'static Variant<P>> {
+) -> Result<&'static Variant<P, W>> {
     match if asked_for(family) { None } else { gpu.tuned(family, class)? } {
         Some(variant) => Ok(variant),
         None => chosen(gpu, family, params),
@@ -137,13 +137,15 @@ impl Device {
 mod tests {
     use super::*;
     use crate::device::gpu::{Caps, Grid, Shader, ShaderText, Suits};
-    use crate::ops::linalg::matmul_variants::{PLAIN, attempt, order as matmul_order, tests::sized};
+    use crate::ops::linalg::matmul_variants::{
+        Loads, PLAIN, PanelVariant, attempt, order as matmul_order, tests::sized,
+    };
     use crate::ops::linalg::panels::ProductParams;
 
-    type Product = Variant<ProductParams>;
+    type ProductFamily = Family<ProductParams, Loads>;
 
     /// Returns the plain variant with an error in its text.
-    fn broken(name: &'static str, from: &str, to: &str) -> &'static Product {
+    fn broken(name: &'static str, from: &str, to: &str) -> &'static PanelVariant {
         let files = PLAIN.shader.text.files;
         let (source, shared) = files.split_last().expect("a file");
         assert!(source.contains(from), "{from}");
@@ -151,16 +153,18 @@ mod tests {
         let files: &'static [&'static str] = Box::leak([shared, &[source]].concat().into_boxed_slice());
         let shader = Shader { text: ShaderText { name, files, ..PLAIN.shader.text }, ..PLAIN.shader };
         let grid = Grid::Each(|p: &ProductParams| p.m * p.n * p.z_count);
-        Box::leak(Box::new(Variant { name, shader, entry: PLAIN.entry, fits: PLAIN.fits, suits: Suits::All, grid }))
+        let (way, entry, fits) = (PLAIN.way, PLAIN.entry, PLAIN.fits);
+        Box::leak(Box::new(Variant { name, way, shader, entry, fits, suits: Suits::All, grid }))
     }
 
-    static FORGETFUL: std::sync::LazyLock<&Product> =
+    static FORGETFUL: std::sync::LazyLock<&PanelVariant> =
         std::sync::LazyLock::new(|| broken("forgetful", "k < last", "k + 1u < last"));
-    static NONSENSE: std::sync::LazyLock<&Product> =
+    static NONSENSE: std::sync::LazyLock<&PanelVariant> =
         std::sync::LazyLock::new(|| broken("nonsense", "var sum = 0.0;", "var sum = ;"));
 
-    fn order(_: &Caps) -> &'static [&'static Product] {
-        static ORDER: std::sync::LazyLock<[&Product; 3]> = std::sync::LazyLock::new(|| [*FORGETFUL, *NONSENSE, &PLAIN]);
+    fn order(_: &Caps) -> &'static [&'static PanelVariant] {
+        static ORDER: std::sync::LazyLock<[&PanelVariant; 3]> =
+            std::sync::LazyLock::new(|| [*FORGETFUL, *NONSENSE, &PLAIN]);
         &*ORDER
     }
 
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_broken_variant_is_put_in_quarantine_and_the_next_one_used() -> Result<()> {
-        static FAMILY: Family<ProductParams> = Family { name: "matmul-with-broken-ones", order, attempt };
+        static FAMILY: ProductFamily = Family { name: "matmul-with-broken-ones", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             assert_eq!(gpu.variant(&FAMILY, &sized(1, 1, 1))?.name, "plain", "{device}");
@@ -189,20 +193,22 @@ mod tests {
 
     #[test]
     fn a_variant_is_tried_when_the_sizes_suit_it() -> Result<()> {
-        static LARGE: std::sync::LazyLock<Product> = std::sync::LazyLock::new(|| {
-            let Variant { name, shader, entry, fits, .. } = **FORGETFUL;
-            Variant { name, shader, entry, fits, suits: Suits::Some(|p| p.m > 100), grid: Grid::Each(|p| p.m * p.n) }
+        static LARGE: std::sync::LazyLock<PanelVariant> = std::sync::LazyLock::new(|| {
+            let Variant { name, way, shader, entry, fits, .. } = **FORGETFUL;
+            let (suits, grid) = (Suits::Some(|p: &ProductParams| p.m > 100), Grid::Each(|p: &ProductParams| p.m * p.n));
+            Variant { name, way, shader, entry, fits, suits, grid }
         });
-        static ON_DEMAND: std::sync::LazyLock<Product> = std::sync::LazyLock::new(|| {
-            let Variant { name, shader, entry, fits, .. } = **NONSENSE;
-            Variant { name, shader, entry, fits, suits: Suits::OnDemand, grid: Grid::Each(|p| p.m * p.n) }
+        static ON_DEMAND: std::sync::LazyLock<PanelVariant> = std::sync::LazyLock::new(|| {
+            let Variant { name, way, shader, entry, fits, .. } = **NONSENSE;
+            let grid = Grid::Each(|p: &ProductParams| p.m * p.n);
+            Variant { name, way, shader, entry, fits, suits: Suits::OnDemand, grid }
         });
-        fn order(_: &Caps) -> &'static [&'static Product] {
-            static ORDER: std::sync::LazyLock<[&Product; 3]> =
+        fn order(_: &Caps) -> &'static [&'static PanelVariant] {
+            static ORDER: std::sync::LazyLock<[&PanelVariant; 3]> =
                 std::sync::LazyLock::new(|| [&*ON_DEMAND, &*LARGE, &PLAIN]);
             &*ORDER
         }
-        static FAMILY: Family<ProductParams> = Family { name: "matmul-by-size", order, attempt };
+        static FAMILY: ProductFamily = Family { name: "matmul-by-size", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             assert_eq!(gpu.variant(&FAMILY, &sized(100, 100, 1))?.name, "plain", "{device}");
@@ -216,11 +222,11 @@ mod tests {
 
     #[test]
     fn without_any_right_variant_there_is_an_error() -> Result<()> {
-        fn order(_: &Caps) -> &'static [&'static Product] {
-            static ORDER: std::sync::LazyLock<[&Product; 1]> = std::sync::LazyLock::new(|| [*FORGETFUL]);
+        fn order(_: &Caps) -> &'static [&'static PanelVariant] {
+            static ORDER: std::sync::LazyLock<[&PanelVariant; 1]> = std::sync::LazyLock::new(|| [*FORGETFUL]);
             &*ORDER
         }
-        static FAMILY: Family<ProductParams> = Family { name: "matmul-all-broken", order, attempt };
+        static FAMILY: ProductFamily = Family { name: "matmul-all-broken", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             let error = gpu.variant(&FAMILY, &sized(1, 1, 1)).map(|v| v.name).unwrap_err().to_string();
@@ -232,7 +238,7 @@ mod tests {
     /// Puts a variant in quarantine, as the op table does after an error on larger operands.
     #[test]
     fn a_variant_in_use_can_be_put_in_quarantine() -> Result<()> {
-        static FAMILY: Family<ProductParams> = Family { name: "matmul-by-hand", order: matmul_order, attempt };
+        static FAMILY: ProductFamily = Family { name: "matmul-by-hand", order: matmul_order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             let first = gpu.variant(&FAMILY, &sized(1, 1, 1))?.name;

@@ -161,11 +161,11 @@ impl Gpu {
     /// # Errors
     ///
     /// [`Error::DeviceLost`]; [`Error::OutOfMemory`].
-    pub(crate) fn tuned<P>(
+    pub(crate) fn tuned<P, W>(
         &self,
-        family: &Family<P>,
+        family: &Family<P, W>,
         class: impl FnOnce() -> String,
-    ) -> Result<Option<&'static Variant<P>>> {
+    ) -> Result<Option<&'static Variant<P, W>>> {
         match self.tuned.choice(family.name, class) {
             Some(name) => self.variant_named(family, &name),
             None => Ok(None),

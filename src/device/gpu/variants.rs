@@ -12,9 +12,12 @@ use crate::error::{Error, Result};
 use crate::util::sync;
 
 /// One way to compute the result of a family. All variants of a family take the same params and buffers.
+///
+/// What callers must know of a variant is its `way`, an enum of the family. The name is for users: in settings, files and the log.
 #[derive(Debug)]
-pub(crate) struct Variant<P> {
+pub(crate) struct Variant<P, W = ()> {
     pub name: &'static str,
+    pub way: W,
     pub shader: Shader<P>,
     pub entry: &'static str,
     /// Returns whether an adapter has what the variant needs.
@@ -56,13 +59,13 @@ pub(crate) enum Grid<P> {
 }
 
 /// Kernels that compute the same result.
-pub(crate) struct Family<P: 'static> {
+pub(crate) struct Family<P: 'static, W: 'static = ()> {
     pub name: &'static str,
     /// Returns the variants to try on an adapter, the best one first and the plain one last.
-    pub order: fn(&Caps) -> &'static [&'static Variant<P>],
+    pub order: fn(&Caps) -> &'static [&'static Variant<P, W>],
     /// Computes a small example with a variant. `Some` describes what is wrong with the result. It must not ask for the
     /// variant of a family: the choices are locked.
-    pub attempt: fn(&Gpu, &'static Variant<P>) -> Result<Option<String>>,
+    pub attempt: fn(&Gpu, &'static Variant<P, W>) -> Result<Option<String>>,
 }
 
 /// A family of any params, for code that handles all families. Each family registers itself with `inventory::submit!`.
@@ -81,7 +84,7 @@ pub(crate) trait AnyFamily: Sync {
 
 inventory::collect!(&'static dyn AnyFamily);
 
-impl<P: Params> AnyFamily for Family<P> {
+impl<P: Params, W> AnyFamily for Family<P, W> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -99,9 +102,9 @@ impl<P: Params> AnyFamily for Family<P> {
     }
 }
 
-impl<P> Family<P> {
+impl<P, W> Family<P, W> {
     /// Returns the variant of this name, if an adapter can run it.
-    pub fn named(&self, caps: &Caps, name: &str) -> Option<&'static Variant<P>> {
+    pub fn named(&self, caps: &Caps, name: &str) -> Option<&'static Variant<P, W>> {
         (self.order)(caps).iter().copied().find(|variant| variant.name == name && (variant.fits)(caps))
     }
 }
@@ -145,7 +148,7 @@ impl Gpu {
     ///
     /// [`Error::Gpu`] if not even the plain variant gives correct numbers; [`Error::DeviceLost`];
     /// [`Error::OutOfMemory`].
-    pub(crate) fn variant<P>(&self, family: &Family<P>, params: &P) -> Result<&'static Variant<P>> {
+    pub(crate) fn variant<P, W>(&self, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>> {
         self.first_correct(family, Some(params))
     }
 
@@ -154,7 +157,11 @@ impl Gpu {
     /// # Errors
     ///
     /// [`Error::DeviceLost`]; [`Error::OutOfMemory`].
-    pub(crate) fn variant_named<P>(&self, family: &Family<P>, name: &str) -> Result<Option<&'static Variant<P>>> {
+    pub(crate) fn variant_named<P, W>(
+        &self,
+        family: &Family<P, W>,
+        name: &str,
+    ) -> Result<Option<&'static Variant<P, W>>> {
         let Some(variant) = family.named(&self.caps, name) else { return Ok(None) };
         let last = (family.order)(&self.caps).last().is_some_and(|last| last.name == name);
         let mut choices = sync::lock(&self.variants.0);
@@ -164,7 +171,7 @@ impl Gpu {
 
     /// Returns the first correct variant for some params or, without params, the first one that is for all; then those
     /// before it are tried too.
-    fn first_correct<P>(&self, family: &Family<P>, params: Option<&P>) -> Result<&'static Variant<P>> {
+    fn first_correct<P, W>(&self, family: &Family<P, W>, params: Option<&P>) -> Result<&'static Variant<P, W>> {
         let mut choices = sync::lock(&self.variants.0);
         let choice = choices.entry(family.name).or_default();
         let mut fitting = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).peekable();
@@ -184,10 +191,10 @@ impl Gpu {
 
     /// Returns whether a variant gives correct numbers, and tries it on the first call. One that does not is put in
     /// quarantine. The `last` variant is tried even if the user excludes it.
-    fn is_correct<P>(
+    fn is_correct<P, W>(
         &self,
-        family: &Family<P>,
-        variant: &'static Variant<P>,
+        family: &Family<P, W>,
+        variant: &'static Variant<P, W>,
         choice: &mut Choice,
         last: bool,
     ) -> Result<bool> {
@@ -240,7 +247,7 @@ impl Gpu {
     }
 }
 
-impl<P: Params> Variant<P> {
+impl<P: Params, W> Variant<P, W> {
     /// Returns the kernel that runs this variant; `bind` sets its constants and buffers.
     pub fn kernel(&self, params: P, bind: impl FnOnce(KernelBuilder) -> KernelBuilder) -> Kernel {
         let kernel = bind(Kernel::build(self.shader, self.entry, params));

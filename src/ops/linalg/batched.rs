@@ -4,16 +4,14 @@
 
 use std::ops::Range;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Variant};
+use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
-use crate::ops::linalg::cooperative;
+use crate::ops::linalg::cooperative::{self, HalfVariant};
 use crate::ops::linalg::matmul_variants;
-use crate::ops::linalg::panels::{
-    A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, MAX_SOFTWARE_DEPTH, Pack, Product, ProductParams, Target,
-};
-use crate::ops::linalg::unpacked::{self, UnpackedParams};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::unpacked::{self, UnpackedParams, UnpackedVariant, Way};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
 use crate::ops::variants;
@@ -116,7 +114,7 @@ impl BatchedProduct {
         let tenth = operands.saturating_add(batch * m * n) / 10;
         let variant = unpacked::chosen(gpu, &self.params(), [a.dtype, b.dtype])?;
         let padding = panels / 2 > depth.saturating_mul(m + n) && panels > SELDOM;
-        let tiled = unpacked::is_tiled(variant) && !variants::asked_for(&matmul_variants::FAMILY);
+        let tiled = variant.way.suits_many() && !variants::asked_for(&matmul_variants::FAMILY);
         if cooperative.is_none() && (m.min(n) <= FEW || padding || tiled) {
             return self.unpacked(gpu, variant, tenth.max(SELDOM), out);
         }
@@ -172,23 +170,14 @@ impl BatchedProduct {
     }
 
     /// Returns the kernels without panels. Long sums are split into parts, of at most about `budget` elements.
-    fn unpacked(
-        &self,
-        gpu: &Gpu,
-        variant: &Variant<UnpackedParams>,
-        budget: usize,
-        out: &Buffer,
-    ) -> Result<Vec<Kernel>> {
+    fn unpacked(&self, gpu: &Gpu, variant: &UnpackedVariant, budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
         let &BatchedProduct { batch, m, k, n, ref a, ref b } = self;
         let whole = self.params();
-        let wanted = if unpacked::is_dots(variant) {
-            whole.sizes().parts_of_dots(k)
-        } else if unpacked::is_strided(variant) {
-            whole.sizes().parts(k)
-        } else if unpacked::is_shared(variant) {
-            1
-        } else {
-            k.div_ceil(PART)
+        let wanted = match variant.way {
+            Way::Direct => k.div_ceil(PART),
+            Way::Dots => whole.sizes().parts_of_dots(k),
+            Way::Strided => whole.sizes().parts(k),
+            Way::Shared => 1,
         };
         let most = budget / whole.count.max(1);
         let params = whole.in_parts(wanted.min(most).max(k.div_ceil(MAX_DEPTH)));
@@ -206,7 +195,7 @@ impl BatchedProduct {
         &self,
         gpu: &Gpu,
         mut sides: [Side; 2],
-        cooperative: Option<&'static Variant<ProductParams>>,
+        cooperative: Option<&'static HalfVariant>,
         budget: usize,
         out: &Buffer,
     ) -> Result<Vec<Kernel>> {
@@ -276,7 +265,7 @@ impl BatchedProduct {
                         let to = Target { offset, batch: batch_step, row, inner, outer };
                         let panels = panels.each_ref();
                         kernels.push(match cooperative {
-                            Some(variant) => product.variant(variant, panels, None, &partial, to)?,
+                            Some(variant) => product.of_halves(variant, panels, None, &partial, to)?,
                             None => product.kernel(gpu, panels, None, &partial, to)?,
                         });
                     }
@@ -300,7 +289,7 @@ pub(super) mod tests {
     /// with the host. Describes the first wrong element.
     pub fn compare_cooperative(
         gpu: &Gpu,
-        variant: &'static Variant<ProductParams>,
+        variant: &'static HalfVariant,
         [m, k, n]: [usize; 3],
     ) -> Result<Option<String>> {
         const BATCH: usize = 2;

@@ -66,9 +66,22 @@ macro_rules! header {
 shader!(SHADER_16: ProductParams = "matmul_cooperative" named "matmul_cooperative_16", after [PLACES, PRODUCT, PUT, FRAGMENTS], headers || vec![header!(16)]);
 shader!(SHADER_8: ProductParams = "matmul_cooperative" named "matmul_cooperative_8", after [PLACES, PRODUCT, PUT, FRAGMENTS], headers || vec![header!(8)]);
 
+/// Whether a variant has a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) enum Way {
+    /// It multiplies panels of halves.
+    HalfPanels,
+    /// No kernel: the product reads its halves as products of other types read their elements.
+    Others,
+}
+
+/// A variant of the product by cooperative matrices.
+pub(in crate::ops) type HalfVariant = Variant<ProductParams, Way>;
+
 /// Fragments of 16 × 16, in tiles of 64 × 64.
-const COOPERATIVE_16: Variant<ProductParams> = Variant {
+const COOPERATIVE_16: HalfVariant = Variant {
     name: "cooperative_16",
+    way: Way::HalfPanels,
     shader: SHADER_16,
     entry: "matmul_cooperative",
     fits: |caps| caps.cooperative == Some(16),
@@ -77,7 +90,7 @@ const COOPERATIVE_16: Variant<ProductParams> = Variant {
 };
 
 /// Fragments of 8 × 8, in tiles of 32 × 32.
-const COOPERATIVE_8: Variant<ProductParams> = Variant {
+const COOPERATIVE_8: HalfVariant = Variant {
     name: "cooperative_8",
     shader: SHADER_8,
     fits: |caps| caps.cooperative == Some(8),
@@ -85,14 +98,15 @@ const COOPERATIVE_8: Variant<ProductParams> = Variant {
     ..COOPERATIVE_16
 };
 
-/// No kernel: the product reads its halves as others do.
-const OTHERS: Variant<ProductParams> = Variant { name: "others", fits: |_| true, suits: Suits::All, ..COOPERATIVE_16 };
+/// What is left for other sizes.
+const OTHERS: HalfVariant =
+    Variant { name: "others", way: Way::Others, fits: |_| true, suits: Suits::All, ..COOPERATIVE_16 };
 
-pub(super) static FAMILY: Family<ProductParams> = Family { name: "matmul_cooperative", order, attempt };
+pub(super) static FAMILY: Family<ProductParams, Way> = Family { name: "matmul_cooperative", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-pub(in crate::ops) fn order(_: &Caps) -> &'static [&'static Variant<ProductParams>] {
-    static ORDER: [&Variant<ProductParams>; 3] = [&COOPERATIVE_16, &COOPERATIVE_8, &OTHERS];
+pub(in crate::ops) fn order(_: &Caps) -> &'static [&'static HalfVariant] {
+    static ORDER: [&HalfVariant; 3] = [&COOPERATIVE_16, &COOPERATIVE_8, &OTHERS];
     &ORDER
 }
 
@@ -100,25 +114,23 @@ pub(in crate::ops) fn order(_: &Caps) -> &'static [&'static Variant<ProductParam
 /// sizes suit it.
 pub(in crate::ops) fn chosen(
     gpu: &Gpu,
-    family: &Family<ProductParams>,
+    family: &Family<ProductParams, Way>,
     sizes: [usize; 3],
-) -> Result<Option<&'static Variant<ProductParams>>> {
+) -> Result<Option<&'static HalfVariant>> {
     if gpu.caps().cooperative.is_none() || variants::asked_for(&matmul_variants::FAMILY) {
         return Ok(None);
     }
     let variant = variants::chosen(gpu, family, &params(sizes)?)?;
-    Ok((!is_others(variant)).then_some(variant))
+    Ok(match variant.way {
+        Way::HalfPanels => Some(variant),
+        Way::Others => None,
+    })
 }
 
 /// Returns the params of a product `[m, k] · [k, n]`, as far as a variant is chosen by them.
 pub(in crate::ops) fn params([m, k, n]: [usize; 3]) -> Result<ProductParams> {
     let to = Target { offset: 0, batch: 0, row: n, inner: n, outer: 0 };
     Ok(ProductParams { k, ..Product { m, k: 1, n, batch: 1, splits: 1, steps: [0; 2] }.sized(to)? })
-}
-
-/// Returns whether a variant is no kernel of cooperative matrices.
-pub(in crate::ops) fn is_others(variant: &Variant<ProductParams>) -> bool {
-    variant.name == OTHERS.name
 }
 
 /// Sizes that are no multiples of fragments, tiles or panels, and more than one of each; sums of many fragments, in two parts.
@@ -133,9 +145,10 @@ const BEFORE: usize = 1;
 
 /// Multiplies a batch of two with a variant and compares the result with the host. Describes the first wrong element. Sums that
 /// a driver loses, or adds twice, from one fragment to the next are far from the host's.
-pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
-    if is_others(variant) {
-        return Ok(None);
+pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static HalfVariant) -> Result<Option<String>> {
+    match variant.way {
+        Way::HalfPanels => {}
+        Way::Others => return Ok(None),
     }
     let (mut a, mut b) = (numbers(BEFORE + BATCH * M * K, 1), numbers(BATCH * K * N, 2));
     let (left, right) = (gpu.upload(&words(&mut a, DType::F16))?, gpu.upload(&words(&mut b, DType::F16))?);
@@ -158,7 +171,7 @@ pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams
     let out = gpu.upload(bytemuck::cast_slice(&expected))?;
     let product =
         Product { m: M, k: PART * SPLITS, n: N, batch: BATCH, splits: SPLITS, steps: sizes.map(|size| size / 2) };
-    gpu.run(product.variant(variant, panels.each_ref(), None, &out, to)?)?;
+    gpu.run(product.of_halves(variant, panels.each_ref(), None, &out, to)?)?;
     let got = gpu.download(&out, 0, expected.len())?;
     for (z, m) in (0..BATCH * SPLITS).flat_map(|z| (0..M).map(move |m| (z, m))) {
         let (batch, range) = (z / SPLITS, z % SPLITS * PART..K.min((z % SPLITS + 1) * PART));
@@ -218,12 +231,12 @@ pub(in crate::ops) mod tests {
             multiply(group_number(group), Team(local / LANES, WG / LANES, me, LANES));
         }";
     const FILES: &[&str] = &[PLACES, PRODUCT, PUT, PLAIN, wgsl!("matmul_cooperative")];
-    pub(in crate::ops) static PLAIN_16: Variant<ProductParams> = Variant {
+    pub(in crate::ops) static PLAIN_16: HalfVariant = Variant {
         name: "plain_16",
         shader: Shader::new("cooperative_plain_16", FILES, || vec!["const S = 16u;\nconst LANES = 64u;\n"]),
         ..COOPERATIVE_16
     };
-    pub(in crate::ops) static PLAIN_8: Variant<ProductParams> = Variant {
+    pub(in crate::ops) static PLAIN_8: HalfVariant = Variant {
         name: "plain_8",
         shader: Shader::new("cooperative_plain_8", FILES, || vec!["const S = 8u;\nconst LANES = 32u;\n"]),
         ..COOPERATIVE_8
@@ -257,8 +270,7 @@ pub(in crate::ops) mod tests {
         let files: Box<[&'static str]> = Box::new([PLACES, PRODUCT, PUT, text, wgsl!("matmul_cooperative")]);
         let shader =
             Shader::new("cooperative_twice", Box::leak(files), || vec!["const S = 16u;\nconst LANES = 64u;\n"]);
-        let variant: &'static Variant<ProductParams> =
-            Box::leak(Box::new(Variant { name: "twice", shader, ..COOPERATIVE_16 }));
+        let variant: &'static HalfVariant = Box::leak(Box::new(Variant { name: "twice", shader, ..COOPERATIVE_16 }));
         if let Some(device) = adapters().next() {
             let Backend::Gpu(gpu) = device.backend()? else { return Ok(()) };
             assert!(attempt(gpu, variant)?.is_some_and(|wrong| wrong.contains("expected")), "{device}");

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::device::gpu::{Buffer, Caps, Gpu, Variant};
+use crate::device::gpu::{Buffer, Caps, Gpu};
 use crate::error::Result;
-use crate::ops::linalg::matmul_variants::{FAMILY, order};
+use crate::ops::linalg::matmul_variants::{FAMILY, PanelVariant, order};
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Pack, Product, ProductParams, Target};
 
 /// The most multiply-adds of an example on a software adapter; its class keeps the default where it has more.
@@ -102,7 +102,7 @@ impl Example {
     }
 
     /// Returns the time of one of `runs` products.
-    fn time(&self, gpu: &Gpu, variant: &Variant<ProductParams>, runs: usize) -> Result<Duration> {
+    fn time(&self, gpu: &Gpu, variant: &PanelVariant, runs: usize) -> Result<Duration> {
         let began = Instant::now();
         for _ in 0..runs {
             let [a, b] = &self.panels;
@@ -116,7 +116,7 @@ impl Example {
     fn repeat(
         &self,
         gpu: &Gpu,
-        times: &mut [(&'static Variant<ProductParams>, Duration)],
+        times: &mut [(&'static PanelVariant, Duration)],
         default: &str,
         within: f64,
     ) -> Result<()> {

@@ -41,9 +41,22 @@ pub(super) fn workgroups_that_share(sizes: Sizes) -> usize {
     sizes.tiles(A_WIDTH * panels, B_WIDTH / 2).div_ceil(SUBGROUPS_OF_WORKGROUP)
 }
 
+/// How invocations load A, which the kernel must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) enum Loads {
+    /// Each invocation, or each workgroup, by itself.
+    Own,
+    /// The invocations of a subgroup together, for several panels of A: the constant `PANELS`.
+    Shared,
+}
+
+/// A variant of the product of panels.
+pub(in crate::ops) type PanelVariant = Variant<ProductParams, Loads>;
+
 /// Shares the loads of A within a subgroup. It is the first choice on lavapipe, whose subgroups have 8 invocations.
-static SUBGROUPS: Variant<ProductParams> = Variant {
+static SUBGROUPS: PanelVariant = Variant {
     name: "subgroups",
+    way: Loads::Shared,
     shader: SUBGROUPS_SHADER,
     entry: "matmul_subgroups",
     fits: |caps| caps.software && caps.subgroup == Some(8),
@@ -52,8 +65,9 @@ static SUBGROUPS: Variant<ProductParams> = Variant {
 };
 
 /// Uses registers only. It is the fastest variant on other software adapters.
-static PANELS: Variant<ProductParams> = Variant {
+static PANELS: PanelVariant = Variant {
     name: "panels",
+    way: Loads::Own,
     shader: PANELS_SHADER,
     entry: "matmul_panels",
     fits: |_| true,
@@ -63,8 +77,9 @@ static PANELS: Variant<ProductParams> = Variant {
 
 /// Uses workgroup memory, and 8 × 8 elements for each invocation. [`choices`](crate::ops::choices) says for which sizes this
 /// and the next variants are.
-static BLOCKS_128: Variant<ProductParams> = Variant {
+static BLOCKS_128: PanelVariant = Variant {
     name: "blocks_128",
+    way: Loads::Own,
     shader: BLOCKS_128_SHADER,
     entry: "matmul_blocks",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
@@ -73,8 +88,9 @@ static BLOCKS_128: Variant<ProductParams> = Variant {
 };
 
 /// As [`BLOCKS_128`], in tiles of 64 × 64.
-static BLOCKS_64: Variant<ProductParams> = Variant {
+static BLOCKS_64: PanelVariant = Variant {
     name: "blocks_64",
+    way: Loads::Own,
     shader: BLOCKS_64_SHADER,
     entry: "matmul_blocks",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
@@ -83,8 +99,9 @@ static BLOCKS_64: Variant<ProductParams> = Variant {
 };
 
 /// Uses workgroup memory, and 4 × 4 elements for each invocation, in tiles of 64 × 64.
-static TILES: Variant<ProductParams> = Variant {
+static TILES: PanelVariant = Variant {
     name: "tiles",
+    way: Loads::Own,
     shader: TILES_SHADER,
     entry: "matmul_tiles",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8704,
@@ -93,8 +110,9 @@ static TILES: Variant<ProductParams> = Variant {
 };
 
 /// As [`TILES`], in tiles of 32 × 32.
-static TILES_32: Variant<ProductParams> = Variant {
+static TILES_32: PanelVariant = Variant {
     name: "tiles_32",
+    way: Loads::Own,
     shader: TILES_32_SHADER,
     entry: "matmul_tiles",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4608,
@@ -103,8 +121,9 @@ static TILES_32: Variant<ProductParams> = Variant {
 };
 
 /// Computes one element for each invocation.
-pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
+pub(in crate::ops) static PLAIN: PanelVariant = Variant {
     name: "plain",
+    way: Loads::Own,
     shader: PLAIN_SHADER,
     entry: "matmul_plain",
     fits: |_| true,
@@ -112,26 +131,20 @@ pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
     grid: Grid::Each(|p| p.m * p.n * p.z_count),
 };
 
-pub(in crate::ops) static FAMILY: Family<ProductParams> = Family { name: "matmul", order, attempt };
+pub(in crate::ops) static FAMILY: Family<ProductParams, Loads> = Family { name: "matmul", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 /// Those after the first two are used if both are wrong, and the op table tries all.
-static ON_SOFTWARE: [&Variant<ProductParams>; 7] =
-    [&SUBGROUPS, &PANELS, &TILES, &TILES_32, &BLOCKS_128, &BLOCKS_64, &PLAIN];
-static ON_HARDWARE: [&Variant<ProductParams>; 6] = [&BLOCKS_128, &BLOCKS_64, &TILES_32, &TILES, &PANELS, &PLAIN];
+static ON_SOFTWARE: [&PanelVariant; 7] = [&SUBGROUPS, &PANELS, &TILES, &TILES_32, &BLOCKS_128, &BLOCKS_64, &PLAIN];
+static ON_HARDWARE: [&PanelVariant; 6] = [&BLOCKS_128, &BLOCKS_64, &TILES_32, &TILES, &PANELS, &PLAIN];
 
-pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductParams>] {
+pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static PanelVariant] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
 /// Returns whether an adapter has a variant that shares loads within subgroups.
 pub(in crate::ops) fn may_share_loads(caps: &Caps) -> bool {
     (SUBGROUPS.fits)(caps)
-}
-
-/// Returns whether a variant shares loads within subgroups.
-pub(in crate::ops) fn shares_loads(variant: &Variant<ProductParams>) -> bool {
-    variant.name == SUBGROUPS.name
 }
 
 /// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k, and more than one of the largest tiles.
@@ -144,7 +157,7 @@ const SPLITS: usize = 2;
 pub(in crate::ops) const UNTOUCHED: f32 = -77.0;
 
 /// Multiplies a batch of two with a variant and compares the result with the host. Describes the first wrong element.
-pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
+pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static PanelVariant) -> Result<Option<String>> {
     let (a, b, bias) = (numbers(BATCH * M * K, 1), numbers(BATCH * K * N, 2), numbers(M + 1, 3));
     let a_panels = panels(&a, [M, K], 8, |matrix, j, k| matrix[j * K + k]);
     let b_panels = panels(&b, [N, K], 64, |matrix, j, k| matrix[k * N + j]);
@@ -245,7 +258,7 @@ pub(in crate::ops) mod tests {
         ] {
             let (m, n, batch) = sizes;
             let params = sized(m, n, batch);
-            let suits = |variant: &&&Variant<ProductParams>| variant.suits.accepts(Some(&params));
+            let suits = |variant: &&&PanelVariant| variant.suits.accepts(Some(&params));
             let first = ON_HARDWARE.iter().find(suits).map(|variant| variant.name);
             assert_eq!(first, Some(expected), "{sizes:?}");
         }

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
-use crate::ops::linalg::matmul_variants::{FAMILY, may_share_loads, shares_loads};
+use crate::ops::linalg::cooperative::HalfVariant;
+use crate::ops::linalg::matmul_variants::{FAMILY, Loads, PanelVariant, may_share_loads};
 use crate::ops::stored::{HALVES, Stored};
 use crate::ops::{linalg::matmul_tuning, variants};
 
@@ -178,7 +179,7 @@ impl Product {
     ) -> Result<Kernel> {
         let params = self.params(bias, to)?;
         let variant = variants::chosen_of_class(gpu, &FAMILY, &params, || matmul_tuning::class(&params))?;
-        Ok(Product::bound(variant, params, panels, bias, out))
+        Ok(Product::bound(variant, variant.way, params, panels, bias, out))
     }
 
     /// Returns the params without a bias, by which a variant is chosen.
@@ -190,19 +191,32 @@ impl Product {
     pub fn shares_loads(gpu: &Gpu) -> Result<bool> {
         let one = Product { m: 1, k: 1, n: 1, batch: 1, splits: 1, steps: [0; 2] };
         let to = Target { offset: 0, batch: 1, row: 1, inner: 1, outer: 0 };
-        Ok(may_share_loads(gpu.caps()) && shares_loads(variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?))
+        Ok(may_share_loads(gpu.caps()) && variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?.way == Loads::Shared)
     }
 
-    /// Returns the kernel of a variant. With cooperative matrices, `steps` are words, and parts of k have whole fragments.
+    /// Returns the kernel of a variant.
     pub fn variant(
         self,
-        variant: &Variant<ProductParams>,
+        variant: &PanelVariant,
         panels: [&Buffer; 2],
         bias: Option<(&Buffer, usize)>,
         out: &Buffer,
         to: Target,
     ) -> Result<Kernel> {
-        Ok(Product::bound(variant, self.params(bias, to)?, panels, bias, out))
+        Ok(Product::bound(variant, variant.way, self.params(bias, to)?, panels, bias, out))
+    }
+
+    /// Returns the kernel of a variant of cooperative matrices, for panels of halves: `steps` are words, and parts of k have whole
+    /// fragments.
+    pub fn of_halves(
+        self,
+        variant: &HalfVariant,
+        panels: [&Buffer; 2],
+        bias: Option<(&Buffer, usize)>,
+        out: &Buffer,
+        to: Target,
+    ) -> Result<Kernel> {
+        Ok(Product::bound(variant, Loads::Own, self.params(bias, to)?, panels, bias, out))
     }
 
     fn params(self, bias: Option<(&Buffer, usize)>, to: Target) -> Result<ProductParams> {
@@ -231,8 +245,9 @@ impl Product {
         })
     }
 
-    fn bound(
-        variant: &Variant<ProductParams>,
+    fn bound<W>(
+        variant: &Variant<ProductParams, W>,
+        loads: Loads,
         params: ProductParams,
         [a, b]: [&Buffer; 2],
         bias: Option<(&Buffer, usize)>,
@@ -243,7 +258,10 @@ impl Product {
         let (panels, _) = row_tiles(params.m);
         variant.kernel(params, |kernel| {
             let kernel = kernel.header(header);
-            let kernel = if shares_loads(variant) { kernel.constant("PANELS", panels) } else { kernel };
+            let kernel = match loads {
+                Loads::Own => kernel,
+                Loads::Shared => kernel.constant("PANELS", panels),
+            };
             kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(summand).output(out)
         })
     }

@@ -2,7 +2,7 @@
 //! first use on a device.
 
 use crate::device::gpu::{
-    AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Suits, Variant, params, shader, wgsl,
+    AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, KernelBuilder, PUT, Suits, Variant, params, shader, wgsl,
 };
 use crate::dtype::DType;
 use crate::error::Result;
@@ -98,35 +98,59 @@ impl UnpackedParams {
     }
 
     /// Returns the kernel of a variant. The params have the operands' offsets.
-    pub fn kernel(self, variant: &Variant<UnpackedParams>, [a, b]: [Stored; 2], out: &Buffer) -> Kernel {
+    pub fn kernel(self, variant: &UnpackedVariant, [a, b]: [Stored; 2], out: &Buffer) -> Kernel {
         let shifted = self.shifted();
         variant.kernel(self, |kernel| {
+            let [deep_a, deep_b] = self.neighbours().map(|[deep, _]| deep);
+            let tiled = |kernel: KernelBuilder| kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(&a);
+            let halves =
+                |kernel: KernelBuilder| kernel.constant("A_HALVES", a.halves()).constant("B_HALVES", b.halves());
             let kernel = kernel.input(&a).input(&b);
-            let kernel = if is_tiled(variant) {
-                let [deep_a, deep_b] = self.neighbours().map(|[deep, _]| deep);
-                kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(&a)
-            } else {
-                kernel
-            };
-            let kernel = if is_shared(variant) {
-                let (panels, _) = row_tiles(self.m);
-                kernel.constant("PANELS", panels).constant("SHIFTED", shifted)
-            } else {
-                kernel.constant("A_HALVES", a.halves()).constant("B_HALVES", b.halves())
-            };
-            let kernel = if is_dots(variant) {
-                kernel.constant("LEFT", self.left()).constant("FEW", self.few())
-            } else {
-                kernel
+            let kernel = match variant.way {
+                Way::Direct => halves(kernel),
+                Way::Dots => halves(kernel).constant("LEFT", self.left()).constant("FEW", self.few()),
+                Way::Strided => halves(tiled(kernel)),
+                Way::Shared => {
+                    let (panels, _) = row_tiles(self.m);
+                    tiled(kernel).constant("PANELS", panels).constant("SHIFTED", shifted)
+                }
             };
             kernel.output(out)
         })
     }
 }
 
+/// Who computes which elements: the variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// An invocation each of them.
+    Direct,
+    /// A workgroup each of them: products with few rows or columns.
+    Dots,
+    /// A workgroup a tile of them.
+    Strided,
+    /// A subgroup a tile of them, and its invocations share loads. Operands are f32, and
+    /// [can be read in vectors of four](UnpackedParams::suits_fours).
+    Shared,
+}
+
+impl Way {
+    /// Returns whether it is used for many rows and columns too, in the place of panels.
+    pub fn suits_many(self) -> bool {
+        match self {
+            Way::Direct | Way::Dots => false,
+            Way::Strided | Way::Shared => true,
+        }
+    }
+}
+
+/// A variant of the product without panels.
+pub(super) type UnpackedVariant = Variant<UnpackedParams, Way>;
+
 /// A workgroup for each row or column of the operand that has many, and its invocations along k.
-const DOTS: Variant<UnpackedParams> = Variant {
+const DOTS: UnpackedVariant = Variant {
     name: "dots",
+    way: Way::Dots,
     shader: DOTS_SHADER,
     entry: "matmul_dots",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 1024,
@@ -135,8 +159,9 @@ const DOTS: Variant<UnpackedParams> = Variant {
 };
 
 /// Tiles of 64 × 64 elements, with 8 × 8 for each invocation.
-const STRIDED: Variant<UnpackedParams> = Variant {
+const STRIDED: UnpackedVariant = Variant {
     name: "strided",
+    way: Way::Strided,
     shader: STRIDED_SHADER,
     entry: "matmul_strided",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
@@ -144,10 +169,10 @@ const STRIDED: Variant<UnpackedParams> = Variant {
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64).saturating_mul(p.parts)),
 };
 
-/// Tiles of up to 32 × 32 elements for each subgroup, which shares the loads of the left operand. Operands are f32, and
-/// [can be read in vectors of four](UnpackedParams::suits_fours).
-const SHARED: Variant<UnpackedParams> = Variant {
+/// Tiles of up to 32 × 32 elements for each subgroup, which shares the loads of the left operand.
+const SHARED: UnpackedVariant = Variant {
     name: "shared",
+    way: Way::Shared,
     shader: SHARED_SHADER,
     entry: "matmul_shared",
     fits: |caps| caps.software && caps.subgroup == Some(8),
@@ -159,8 +184,9 @@ const SHARED: Variant<UnpackedParams> = Variant {
 };
 
 /// An invocation for each element.
-const DIRECT: Variant<UnpackedParams> = Variant {
+const DIRECT: UnpackedVariant = Variant {
     name: "direct",
+    way: Way::Direct,
     shader: DIRECT_SHADER,
     entry: "matmul_direct",
     fits: |_| true,
@@ -169,48 +195,30 @@ const DIRECT: Variant<UnpackedParams> = Variant {
 };
 
 /// Returns the variant that a device uses.
-pub(super) fn chosen(
-    gpu: &Gpu,
-    params: &UnpackedParams,
-    dtypes: [DType; 2],
-) -> Result<&'static Variant<UnpackedParams>> {
+pub(super) fn chosen(gpu: &Gpu, params: &UnpackedParams, dtypes: [DType; 2]) -> Result<&'static UnpackedVariant> {
     let floats = dtypes == [DType::F32; 2];
     if gpu.caps().software && !floats && !variants::asked_for(&FAMILY) {
         return Ok(&DIRECT);
     }
     let variant = variants::chosen(gpu, &FAMILY, params)?;
     // The op table may ask for one that does not read such operands.
-    let few = params.m.min(params.n) <= FEW;
-    let unfit = is_dots(variant) && !few || is_shared(variant) && !(floats && params.suits_fours());
-    Ok(if unfit { &DIRECT } else { variant })
+    let fit = match variant.way {
+        Way::Direct | Way::Strided => true,
+        Way::Dots => params.m.min(params.n) <= FEW,
+        Way::Shared => floats && params.suits_fours(),
+    };
+    Ok(if fit { variant } else { &DIRECT })
 }
 
-pub(super) fn is_strided(variant: &Variant<UnpackedParams>) -> bool {
-    variant.name == STRIDED.name
-}
-
-pub(super) fn is_shared(variant: &Variant<UnpackedParams>) -> bool {
-    variant.name == SHARED.name
-}
-
-/// Returns whether a variant is used for many rows and columns too.
-pub(super) fn is_tiled(variant: &Variant<UnpackedParams>) -> bool {
-    is_strided(variant) || is_shared(variant)
-}
-
-pub(super) fn is_dots(variant: &Variant<UnpackedParams>) -> bool {
-    variant.name == DOTS.name
-}
-
-static FAMILY: Family<UnpackedParams> = Family { name: "matmul_unpacked", order, attempt };
+static FAMILY: Family<UnpackedParams, Way> = Family { name: "matmul_unpacked", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-static ON_HARDWARE: [&Variant<UnpackedParams>; 3] = [&DOTS, &STRIDED, &DIRECT];
+static ON_HARDWARE: [&UnpackedVariant; 3] = [&DOTS, &STRIDED, &DIRECT];
 /// Barriers are slow on software adapters: variants with barriers run there where the op table asks for them.
-static ON_SOFTWARE: [&Variant<UnpackedParams>; 4] =
+static ON_SOFTWARE: [&UnpackedVariant; 4] =
     [&SHARED, &Variant { suits: Suits::OnDemand, ..DOTS }, &Variant { suits: Suits::OnDemand, ..STRIDED }, &DIRECT];
 
-fn order(caps: &Caps) -> &'static [&'static Variant<UnpackedParams>] {
+fn order(caps: &Caps) -> &'static [&'static UnpackedVariant] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
@@ -219,12 +227,12 @@ fn steps(deep: bool, lines: usize, k: usize) -> [usize; 2] {
     if deep { [k, 1] } else { [1, lines] }
 }
 
-fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Option<String>> {
+fn attempt(gpu: &Gpu, variant: &'static UnpackedVariant) -> Result<Option<String>> {
     compare(gpu, variant, [DType::F32; 2])
 }
 
 /// Multiplies a batch of two in two parts, with sizes that are for the variant, and compares the results with the host.
-fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType; 2]) -> Result<Option<String>> {
+fn compare(gpu: &Gpu, variant: &'static UnpackedVariant, dtypes: [DType; 2]) -> Result<Option<String>> {
     // Few rows or columns; then more, whose steps of k lie side by side in one operand, or in none.
     let examples = [
         ([3, 205, 70], [true; 2]),
@@ -236,8 +244,8 @@ fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType;
     ];
     // The first from vectors of the buffers, the second from others. Together they read each operand in either way.
     let of_shared = [([61, 208, 68], [true, false]), ([91, 205, 37], [false, true])];
-    let examples = if is_shared(variant) { &of_shared[..] } else { &examples[..] };
-    let is_for = |[m, _, n]: [usize; 3]| m.min(n) <= FEW || !is_dots(variant);
+    let examples = if variant.way == Way::Shared { &of_shared[..] } else { &examples[..] };
+    let is_for = |[m, _, n]: [usize; 3]| m.min(n) <= FEW || variant.way != Way::Dots;
     for &([m, k, n], [deep_a, deep_b]) in examples.iter().filter(|(sizes, _)| is_for(*sizes)) {
         let (mut a, mut b) = (numbers(2 * m * k, 1), numbers(2 * n * k, 2));
         let [left, right] = [gpu.upload(&words(&mut a, dtypes[0]))?, gpu.upload(&words(&mut b, dtypes[1]))?];
@@ -292,7 +300,7 @@ mod tests {
             let variants = order(gpu.caps())
                 .iter()
                 .enumerate()
-                .filter(|(_, variant)| (variant.fits)(gpu.caps()) && !is_shared(variant));
+                .filter(|(_, variant)| (variant.fits)(gpu.caps()) && variant.way != Way::Shared);
             for (number, variant) in variants {
                 for (kind, dtypes) in [[DType::F16; 2], [DType::F32, DType::BF16]].into_iter().enumerate() {
                     if adapters.len() > 1 && (at + number + kind) % 2 == 1 {

@@ -29,12 +29,13 @@ pub(in crate::ops) use number::Number;
 pub(crate) use run::of_two;
 pub(crate) use table::BinaryFn;
 
-shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || headers("binary"));
+shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || headers(Calls::Nothing));
 // The same shader with the functions for rows of floats, and with those for rows of integers.
-shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers("binary_floats"));
-shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, FOURS, wgsl!("whole_pairs")], headers || headers("binary_whole"));
+shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers(Calls::OfFloats));
+shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, FOURS, WHOLE_PAIRS], headers || headers(Calls::OfWhole));
 
 pub(in crate::ops) const FLOAT_PAIRS: &str = wgsl!("float_pairs");
+const WHOLE_PAIRS: &str = wgsl!("whole_pairs");
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);
@@ -78,9 +79,39 @@ impl Chain<'_> {
     }
 }
 
+/// The functions that the WGSL of a formula calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    Nothing,
+    /// Those of floats, `m_…`.
+    OfFloats,
+    /// Those of whole numbers.
+    OfWhole,
+}
+
+impl Calls {
+    /// Returns the shader that has these functions.
+    fn shader(self) -> Shader<StridedParams> {
+        match self {
+            Calls::Nothing => SHADER,
+            Calls::OfFloats => FLOATS,
+            Calls::OfWhole => WHOLE,
+        }
+    }
+
+    /// Returns the texts of the functions.
+    fn texts(self) -> &'static [&'static str] {
+        match self {
+            Calls::Nothing => &[],
+            Calls::OfFloats => &[MATH, SPECIAL, FLOAT_PAIRS],
+            Calls::OfWhole => &[WHOLE_PAIRS],
+        }
+    }
+}
+
 /// A function for one type.
 pub(in crate::ops) struct TypedFunction {
-    shader: Shader<StridedParams>,
+    calls: Calls,
     header: &'static str,
     each: Each,
 }
@@ -187,11 +218,11 @@ impl BinaryFn {
     }
 }
 
-/// Returns the headers of a shader, one for each formula that uses it.
-fn headers(shader: &str) -> Vec<&'static str> {
+/// Returns the headers of a shader, one for each formula that calls its functions.
+fn headers(calls: Calls) -> Vec<&'static str> {
     let types = BinaryFn::ALL.iter().map(|function| &function.row().types);
     let formulas = types.flat_map(|types| [&types.f32, &types.i32, &types.u32]).flatten();
-    formulas.filter(|formula| formula.shader.text.name == shader).map(|formula| formula.header).collect()
+    formulas.filter(|formula| formula.calls == calls).map(|formula| formula.header).collect()
 }
 
 fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut [u32], f: impl Fn(T, T) -> R) {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use anygpu_host::tasks::share;
 
 use super::operand::{Operand, Scalar, common_type};
-use super::{A, B, BinaryFn, Chain, FLOAT_PAIRS, FLOATS, TypedFunction};
+use super::{A, B, BinaryFn, Chain, TypedFunction};
 use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, MATH, SPECIAL};
+use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
 use crate::ops::long::pair;
 use crate::ops::parts::{alike, broadcast};
@@ -136,10 +136,8 @@ impl BinaryFn {
 impl TypedFunction {
     /// Returns this function of f32 for kernels that are fused with others.
     fn pointwise(&self, operands: [gpu::Operand; 2], number: u32, count: usize) -> Pointwise {
-        let of_floats = self.shader.text.name == FLOATS.text.name;
-        let functions: &[&str] = if of_floats { &[MATH, SPECIAL, FLOAT_PAIRS] } else { &[] };
         let operands = gpu::operands(&operands);
-        Pointwise { formula: self.header, functions, operands, args: [number, 0], count }
+        Pointwise { formula: self.header, functions: self.calls.texts(), operands, args: [number, 0], count }
     }
 
     /// Returns the kernel with the first entry point, of vectors of four elements, or with the second one.
@@ -154,7 +152,8 @@ impl TypedFunction {
     ) -> Kernel {
         let each = elements_each(gpu, in_fours);
         let params = StridedParams { run: each / 4, ..params };
-        let kernel = Kernel::build(self.shader, if in_fours { fours } else { ones }, params).header(self.header);
+        let entry = if in_fours { fours } else { ones };
+        let kernel = Kernel::build(self.calls.shader(), entry, params).header(self.header);
         kernel.input(a).input(b).output(out).each(params.count.div_ceil(each))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::operand::Operand;
 use super::run::binary;
-use super::{A, B, FLOATS, LongFunction, Number, OUT, Pair, SHADER, TypedFunction, Types, WHOLE, each, jumps, smooth};
+use super::{A, B, Calls, LongFunction, Number, OUT, Pair, TypedFunction, Types, each, jumps, smooth};
 use crate::error::Result;
 use crate::ops::elementwise::onnx::Onnx::{Composed, Nothing, Operator};
 use crate::ops::elementwise::onnx::PairComposition;
@@ -76,9 +76,9 @@ macro_rules! functions {
 }
 
 macro_rules! typed {
-    ($t:ident => $r:ident, $shader:ident, $signed:literal, $wgsl:literal, $f:expr) => {
+    ($t:ident => $r:ident, $calls:ident, $signed:literal, $wgsl:literal, $f:expr) => {
         Some(TypedFunction {
-            shader: $shader,
+            calls: Calls::$calls,
             header: concat!(
                 "alias T = ",
                 stringify!($t),
@@ -107,8 +107,8 @@ macro_rules! long {
 
 /// A formula for every type, by a function of [`Number`]; the second one is for whole numbers in WGSL, if that differs.
 macro_rules! numbers {
-    ($f:ident, $wgsl:literal) => { numbers!(@ SHADER, SHADER, $f, $wgsl, $wgsl) };
-    ($f:ident, $float:literal, $whole:literal) => { numbers!(@ FLOATS, WHOLE, $f, $float, $whole) };
+    ($f:ident, $wgsl:literal) => { numbers!(@ Nothing, Nothing, $f, $wgsl, $wgsl) };
+    ($f:ident, $float:literal, $whole:literal) => { numbers!(@ OfFloats, OfWhole, $f, $float, $whole) };
     (@ $floats:ident, $wholes:ident, $f:ident, $float:literal, $whole:literal) => { Types {
         truth: false,
         f32: typed!(f32 => f32, $floats, false, $float, Number::$f),
@@ -123,9 +123,9 @@ macro_rules! numbers {
 macro_rules! comparison {
     ($f:expr, $wgsl:literal) => { Types {
         truth: true,
-        f32: typed!(f32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
-        i32: typed!(i32 => u32, SHADER, true, $wgsl, |x, y| u32::from($f(&x, &y))),
-        u32: typed!(u32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
+        f32: typed!(f32 => u32, Nothing, false, $wgsl, |x, y| u32::from($f(&x, &y))),
+        i32: typed!(i32 => u32, Nothing, true, $wgsl, |x, y| u32::from($f(&x, &y))),
+        u32: typed!(u32 => u32, Nothing, false, $wgsl, |x, y| u32::from($f(&x, &y))),
         f64: long!(f64 => truth: |x, y| $f(&x, &y)),
         i64: long!(i64 => truth: |x, y| $f(&x, &y)),
     } };
@@ -136,14 +136,14 @@ macro_rules! floats {
     ($f:expr, $wgsl:literal, $double:expr) => {
         Types { f64: long!(f64: $double), ..floats!($f, $wgsl) }
     };
-    ($f:expr, $wgsl:literal) => { Types { f32: typed!(f32 => f32, FLOATS, false, $wgsl, $f), ..NO_TYPES } };
+    ($f:expr, $wgsl:literal) => { Types { f32: typed!(f32 => f32, OfFloats, false, $wgsl, $f), ..NO_TYPES } };
 }
 
 /// Formulas for integers, in Rust and in WGSL, and for i64.
 macro_rules! whole {
     ($f:expr, $wgsl:literal, $long:expr) => { Types {
-        i32: typed!(i32 => i32, SHADER, true, $wgsl, $f),
-        u32: typed!(u32 => u32, SHADER, false, $wgsl, $f),
+        i32: typed!(i32 => i32, Nothing, true, $wgsl, $f),
+        u32: typed!(u32 => u32, Nothing, false, $wgsl, $f),
         i64: long!(i64: $long),
         ..NO_TYPES
     } };
@@ -152,7 +152,7 @@ macro_rules! whole {
 /// A formula for booleans, as words.
 macro_rules! bits {
     ($truth:literal, $f:expr, $wgsl:literal) => {
-        Types { truth: $truth, u32: typed!(u32 => u32, SHADER, false, $wgsl, $f), ..NO_TYPES }
+        Types { truth: $truth, u32: typed!(u32 => u32, Nothing, false, $wgsl, $f), ..NO_TYPES }
     };
 }
 

@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::Sizes;
 use crate::ops::linalg::batched::OFTEN;
-use crate::ops::linalg::cooperative::{self, HALF_PANELS, STEPS, WIDTH};
+use crate::ops::linalg::cooperative::{self, HALF_PANELS, HalfVariant, STEPS, WIDTH};
 use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::linalg::panels::{ALONE, IndexMap, MAX_DEPTH, PACK_RUN, Pack, Product, ProductParams, Target};
 use crate::ops::reduction::reduce::sum_parts;
@@ -48,17 +48,18 @@ pub(super) struct Room {
 /// As many panels as products always may have, and as many parts as the gradient of a weight has elsewhere.
 pub(super) const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
 
-pub(super) type Matrices = Variant<ProductParams>;
+pub(super) use crate::ops::linalg::cooperative::HalfVariant as Matrices;
 
 /// The same variants as those of products, which have a trial of their own with the kernels of this file.
-pub(super) static FAMILY: Family<ProductParams> =
+pub(super) static FAMILY: Family<ProductParams, cooperative::Way> =
     Family { name: "conv2d_cooperative", order: cooperative::order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 /// Tries the product, then a convolution and its gradients.
-fn attempt(gpu: &Gpu, variant: &'static Matrices) -> Result<Option<String>> {
-    if cooperative::is_others(variant) {
-        return Ok(None);
+fn attempt(gpu: &Gpu, variant: &'static HalfVariant) -> Result<Option<String>> {
+    match variant.way {
+        cooperative::Way::HalfPanels => {}
+        cooperative::Way::Others => return Ok(None),
     }
     if let Some(wrong) = cooperative::attempt(gpu, variant)? {
         return Ok(Some(wrong));
@@ -75,7 +76,7 @@ fn attempt(gpu: &Gpu, variant: &'static Matrices) -> Result<Option<String>> {
 /// round their sums in ways of their own.
 fn compare(
     gpu: &Gpu,
-    variant: &Matrices,
+    variant: &HalfVariant,
     g: &Geometry,
     (numbers, room): (&dyn Fn(usize, u32) -> Vec<f32>, Room),
 ) -> Result<Option<String>> {
@@ -202,7 +203,7 @@ impl Geometry {
     fn weight_by_columns(
         &self,
         gpu: &Gpu,
-        variant: &Matrices,
+        variant: &HalfVariant,
         weight: Weight,
         x: Stored,
         bias: Option<Stored>,
@@ -233,7 +234,7 @@ impl Geometry {
                     let offset = (pass.image * self.out_channels + row) * pixels + pass.pixel;
                     let to = Target { offset, batch: 0, row: pixels, inner: pixels, outer: self.out_image() };
                     let bias = bias.map(|bias| (bias.buffer, bias.offset + row));
-                    kernels.push(product.variant(variant, [&weights, &cols], bias, out, to)?);
+                    kernels.push(product.of_halves(variant, [&weights, &cols], bias, out, to)?);
                 }
             }
         }
@@ -304,7 +305,7 @@ impl Geometry {
                 let product = Product { m: rows, k: steps, n: depth, batch: 1, splits, steps: [0, 0] };
                 let offset = done * len + group * self.group_weights();
                 let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
-                kernels.push(product.variant(variant, [&grads, &cols], None, &partial, to)?);
+                kernels.push(product.of_halves(variant, [&grads, &cols], None, &partial, to)?);
             }
             done += splits;
         }

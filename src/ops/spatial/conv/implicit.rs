@@ -2,8 +2,8 @@
 //! `shaders/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
 
 use super::geometry::{Geometry, PASS};
-use super::implicit_variants::{ImplicitParams, is_columns};
-use crate::device::gpu::{Buffer, Gpu, Kernel, Variant};
+use super::implicit_variants::{ImplicitParams, ImplicitVariant, Way};
+use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::choices::Sizes;
 use crate::ops::inplace::fill_kernel;
@@ -88,7 +88,7 @@ pub(super) struct Work {
 /// A variant, the parts of a sum in one pass, and the passes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiles {
-    pub variant: &'static Variant<ImplicitParams>,
+    pub variant: &'static ImplicitVariant,
     parts: usize,
     passes: usize,
 }
@@ -98,12 +98,15 @@ impl Tiles {
     /// part, or if there are few tiles of the result.
     pub fn of(
         work: &Work,
-        choose: impl FnOnce(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>>,
+        choose: impl FnOnce(&ImplicitParams) -> Result<&'static ImplicitVariant>,
     ) -> Result<Option<Tiles>> {
         let Work { sizes: Sizes { m, n, batch }, tiles, most, passes } = *work;
         let parts = work.sizes.parts(tiles * STEPS).max((tiles * STEPS).div_ceil(most));
         let variant = choose(&ImplicitParams { m, n, z_count: batch * parts, ..ImplicitParams::default() })?;
-        Ok((!is_columns(variant)).then_some(Tiles { variant, parts, passes }))
+        Ok(match variant.way {
+            Way::Implicit => Some(Tiles { variant, parts, passes }),
+            Way::Columns => None,
+        })
     }
 
     /// Returns the sums of a result of `total` elements, and memory for their parts.
@@ -116,7 +119,7 @@ impl Tiles {
 
 /// The sums of a result, and where their parts go.
 struct Sums {
-    variant: &'static Variant<ImplicitParams>,
+    variant: &'static ImplicitVariant,
     parts: usize,
     passes: usize,
     /// The elements of the result.

@@ -68,10 +68,23 @@ implicit!(SHADER_64, "conv_implicit_64", "const ROWS = 8u;\nconst COLUMNS = 8u;\
 implicit!(SHADER_128, "conv_implicit_128", "const ROWS = 16u;\nconst COLUMNS = 16u;\n");
 const ENTRY: &str = "conv_implicit";
 
+/// What a variant multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Tiles that its kernel reads from the image.
+    Implicit,
+    /// No kernel: columns in memory, and products of their panels, whose variants have trials of their own.
+    Columns,
+}
+
+/// A variant of the convolution.
+pub(super) type ImplicitVariant = Variant<ImplicitParams, Way>;
+
 /// Tiles of 32 × 128. [`choices`](crate::ops::choices) says for which sizes this and the next variants are.
-const IMPLICIT_32: Variant<ImplicitParams> = Variant {
+const IMPLICIT_32: ImplicitVariant = Variant {
     name: "implicit_32",
     shader: SHADER_32,
+    way: Way::Implicit,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 5248,
     suits: Suits::Some(|p| p.sizes().suit_half()),
@@ -79,9 +92,10 @@ const IMPLICIT_32: Variant<ImplicitParams> = Variant {
 };
 
 /// Tiles of 128 × 128.
-const IMPLICIT_128: Variant<ImplicitParams> = Variant {
+const IMPLICIT_128: ImplicitVariant = Variant {
     name: "implicit_128",
     shader: SHADER_128,
+    way: Way::Implicit,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
     suits: Suits::Some(|p| p.sizes().suit_128()),
@@ -89,37 +103,33 @@ const IMPLICIT_128: Variant<ImplicitParams> = Variant {
 };
 
 /// Tiles of 64 × 64.
-const IMPLICIT_64: Variant<ImplicitParams> = Variant {
+const IMPLICIT_64: ImplicitVariant = Variant {
     name: "implicit_64",
     shader: SHADER_64,
+    way: Way::Implicit,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
     suits: Suits::All,
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64)),
 };
 
-/// No kernel: columns in memory, and products of their panels, whose variants have trials of their own. The last choice on
-/// hardware, and the first on software adapters, where barriers are slow.
-pub(super) const COLUMNS: Variant<ImplicitParams> = Variant { name: "columns", fits: |_| true, ..IMPLICIT_64 };
-
-/// Returns whether columns are to be used.
-pub(super) fn is_columns(variant: &Variant<ImplicitParams>) -> bool {
-    variant.name == COLUMNS.name
-}
+/// The last choice on hardware, and the first on software adapters, where barriers are slow.
+pub(super) const COLUMNS: ImplicitVariant =
+    Variant { name: "columns", way: Way::Columns, fits: |_| true, ..IMPLICIT_64 };
 
 /// Returns a variant that runs only where the op table asks for it.
-const fn on_demand(variant: Variant<ImplicitParams>) -> Variant<ImplicitParams> {
+const fn on_demand(variant: ImplicitVariant) -> ImplicitVariant {
     Variant { suits: Suits::OnDemand, ..variant }
 }
 
-static ON_HARDWARE: [&Variant<ImplicitParams>; 4] = [&IMPLICIT_32, &IMPLICIT_128, &IMPLICIT_64, &COLUMNS];
-static ON_SOFTWARE: [&Variant<ImplicitParams>; 4] =
+static ON_HARDWARE: [&ImplicitVariant; 4] = [&IMPLICIT_32, &IMPLICIT_128, &IMPLICIT_64, &COLUMNS];
+static ON_SOFTWARE: [&ImplicitVariant; 4] =
     [&on_demand(IMPLICIT_32), &on_demand(IMPLICIT_128), &on_demand(IMPLICIT_64), &COLUMNS];
 
-pub(super) static FAMILY: Family<ImplicitParams> = Family { name: "conv2d", order, attempt };
+pub(super) static FAMILY: Family<ImplicitParams, Way> = Family { name: "conv2d", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-pub(super) fn order(caps: &Caps) -> &'static [&'static Variant<ImplicitParams>] {
+pub(super) fn order(caps: &Caps) -> &'static [&'static ImplicitVariant] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
@@ -152,7 +162,7 @@ impl ImplicitParams {
     /// Returns the kernel. `a` is in panels of 64 rows, `x` is the image.
     pub fn kernel(
         self,
-        variant: &Variant<ImplicitParams>,
+        variant: &ImplicitVariant,
         [flat, weight_grad]: [bool; 2],
         (a, x): (&Buffer, Stored),
         bias: Option<&Buffer>,
@@ -181,9 +191,10 @@ pub(super) fn examples() -> [Geometry; 2] {
 }
 
 /// Tries a variant on the examples.
-fn attempt(gpu: &Gpu, variant: &'static Variant<ImplicitParams>) -> Result<Option<String>> {
-    if is_columns(variant) {
-        return Ok(None);
+fn attempt(gpu: &Gpu, variant: &'static ImplicitVariant) -> Result<Option<String>> {
+    match variant.way {
+        Way::Implicit => {}
+        Way::Columns => return Ok(None),
     }
     for g in examples() {
         if let Some(wrong) = compare(gpu, variant, &g, &numbers, DType::F32)? {
@@ -196,7 +207,7 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<ImplicitParams>) -> Result<Optio
 /// Computes a convolution and its gradients with a variant, and compares them with the host.
 fn compare(
     gpu: &Gpu,
-    variant: &'static Variant<ImplicitParams>,
+    variant: &'static ImplicitVariant,
     g: &Geometry,
     numbers: &dyn Fn(usize, u32) -> Vec<f32>,
     dtype: DType,
@@ -322,8 +333,8 @@ pub(super) mod tests {
         let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
         for (at, device) in adapters.iter().enumerate() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
-            let fits = |variant: &&&'static Variant<ImplicitParams>| (variant.fits)(gpu.caps());
-            for variant in order(gpu.caps()).iter().filter(fits).filter(|v| !is_columns(v) && wanted(v.name)) {
+            let fits = |variant: &&&'static ImplicitVariant| (variant.fits)(gpu.caps());
+            for variant in order(gpu.caps()).iter().filter(fits).filter(|v| v.way == Way::Implicit && wanted(v.name)) {
                 for g in extremes().iter().skip(at).step_by(adapters.len()) {
                     assert_eq!(compare(gpu, variant, g, numbers, dtype)?, None, "{} on {device}", variant.name);
                 }

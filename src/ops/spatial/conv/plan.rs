@@ -9,9 +9,9 @@ use anygpu_host::conv::plan::winograd_suits;
 use super::cooperative::{self, GradientParts, Matrices, ROOM};
 use super::geometry::{Geometry, PASS};
 use super::implicit::{Tiles, Work};
-use super::implicit_variants::{self, COLUMNS, ImplicitParams};
+use super::implicit_variants::{self, COLUMNS, ImplicitParams, ImplicitVariant};
 use super::registers::Registers;
-use crate::device::gpu::{Gpu, Variant};
+use crate::device::gpu::Gpu;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::linalg::cooperative as products;
@@ -80,7 +80,7 @@ pub(super) trait Adapter {
     fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>>;
 
     /// Returns the variant of tiles: [`COLUMNS`] if there is none.
-    fn tiles(&self, params: &ImplicitParams) -> Result<&'static Variant<ImplicitParams>>;
+    fn tiles(&self, params: &ImplicitParams) -> Result<&'static ImplicitVariant>;
 }
 
 /// Where the op table asks for a variant, ways without variants are left out.
@@ -108,7 +108,7 @@ impl Adapter for Gpu {
         }
     }
 
-    fn tiles(&self, params: &ImplicitParams) -> Result<&'static Variant<ImplicitParams>> {
+    fn tiles(&self, params: &ImplicitParams) -> Result<&'static ImplicitVariant> {
         match variants::asked_for(&matmul_variants::FAMILY) {
             true => Ok(&COLUMNS),
             false => variants::chosen(self, &implicit_variants::FAMILY, params),
@@ -284,10 +284,10 @@ mod tests {
             let params = products::params(sizes)?;
             let mut all = products::order(self.0).iter().copied();
             let first = all.find(|v| (v.fits)(self.0) && v.suits.accepts(Some(&params)));
-            Ok(first.filter(|v| !products::is_others(v)))
+            Ok(first.filter(|v| v.way == products::Way::HalfPanels))
         }
 
-        fn tiles(&self, params: &ImplicitParams) -> Result<&'static Variant<ImplicitParams>> {
+        fn tiles(&self, params: &ImplicitParams) -> Result<&'static ImplicitVariant> {
             let all = implicit_variants::order(self.0).iter();
             Ok(all.copied().find(|v| (v.fits)(self.0) && v.suits.accepts(Some(params))).expect("columns suit all"))
         }
