@@ -1,21 +1,9 @@
-//! Which variant of a product or a convolution runs, by the class of the device and by the sizes: the variants' `suits`, in
-//! one place. The first that suits the sizes, fits the device, and is right there in a trial.
+//! Which variant of a convolution runs, by the class of the device and by the sizes: the variants' `suits`, in one place. The first
+//! that suits the sizes, fits the device, and is right there in a trial. Those of products are in `linalg/plan.rs`, with what only
+//! they need; here is what both share.
 //!
 //! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
 //! kernels, and were never timed):
-//!
-//! | product `[m, k] · [k, n]`, of a batch | variant |
-//! |---|---|
-//! | at most 4 rows or columns, and the other operand has neighbouring steps of k side by side, at least [`SHORTEST_DOTS`] | `matmul_unpacked/dots` |
-//! | other products with at most 4 rows or columns, or whose panels would be mostly padding | `matmul_unpacked/direct` |
-//! | 17 to [`MOST_STRIDED`] rows or columns, and in each operand neighbours side by side in one direction | `matmul_unpacked/strided` |
-//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `matmul/blocks_128` |
-//! | [`ENOUGH`] tiles of 64 × 64 | `matmul/blocks_64` |
-//! | fewer than [`FEW_TILES`] tiles of 64 × 64 | `matmul/tiles_32` |
-//! | others | `matmul/tiles` |
-//! | f16 only, with [`FEWEST_COOPERATIVE`] rows, columns and steps of k, before all others: where the adapter has cooperative matrices | `matmul_cooperative/cooperative_16`, `_8` |
-//!
-//! Sums of products in panels are split into [`Sizes::parts`] before this, if there are few tiles.
 //!
 //! | convolution: m channels of the result, n pixels; gradients alike | variant |
 //! |---|---|
@@ -27,41 +15,20 @@
 //! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv2d/implicit_128` |
 //! | others | `conv2d/implicit_64` |
 //!
-//! On software adapters, products run as `matmul_unpacked/direct` if they have few rows or columns, else as
-//! `matmul/subgroups` on lavapipe and as `matmul/panels` on others. On lavapipe, products of f32 with up to [`MOST_SHARED`] rows
-//! or columns, and with neighbours side by side in one direction of each operand, run as `matmul_unpacked/shared`. Convolutions
-//! run as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's method (`Geometry::winograd`; with
-//! `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups` from blocks of images
-//! (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
+//! On software adapters, convolutions run as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's
+//! method (`Geometry::winograd`; with `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups` from
+//! blocks of images (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
 //! computed in registers (`conv_registers.wgsl`). The other variants run there where the op table asks for them.
 
 /// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
 /// better.
 pub(super) const ENOUGH: usize = 192;
 
-/// Fewer workgroups of 256 invocations than these leave some processors of a large card without any: navi31 has 96.
-const FEW_TILES: usize = 96;
-
 /// The fewest steps of a part of a sum that is split to have more workgroups.
-const FEWEST_STEPS: usize = 256;
-
-/// The fewest steps for which a workgroup computes single elements.
-const SHORTEST_DOTS: usize = 128;
-
-/// The fewest and the most rows or columns for tiles that are read from the operands: with more, an element is read so often
-/// that panels are worth it.
-const MOST_STRIDED: usize = 256;
-const FEWEST_STRIDED: usize = 17;
+pub(super) const FEWEST_STEPS: usize = 256;
 
 /// The fewest rows, columns and steps of k for cooperative matrices: half of a tile of 64 × 64, and two fragments.
 const FEWEST_COOPERATIVE: usize = 32;
-
-/// The most rows or columns of a product that never uses panels.
-pub(super) const FEW: usize = 4;
-
-/// On software adapters, the most rows or columns for products that share loads and read the operands where they are: with
-/// more, reading from panels is faster on newer drivers.
-const MOST_SHARED: usize = 448;
 
 /// The sizes of a result: rows, columns, and the number of results, which counts the parts of sums.
 #[derive(Clone, Copy)]
@@ -83,15 +50,6 @@ impl Sizes {
         large >= ENOUGH && large.saturating_mul(16) <= small.saturating_mul(5)
     }
 
-    pub fn suit_64(self) -> bool {
-        self.tiles(64, 64) >= ENOUGH
-    }
-
-    /// Returns whether tiles of 32 × 32 occupy more processors than larger ones.
-    pub fn suit_32(self) -> bool {
-        self.tiles(64, 64) < FEW_TILES
-    }
-
     /// Returns whether half of the last tile's rows would be padding, where that is much of all rows.
     pub fn suit_half(self) -> bool {
         self.m <= 160 && self.m.div_ceil(32) % 2 == 1
@@ -102,30 +60,9 @@ impl Sizes {
         (ENOUGH / self.tiles(64, 64).max(1)).min(depth / FEWEST_STEPS).max(1)
     }
 
-    /// Returns whether tiles are read from the operands, if those lie well for it.
-    pub fn suit_strided(self) -> bool {
-        (FEWEST_STRIDED..=MOST_STRIDED).contains(&self.m.min(self.n))
-    }
-
-    /// Returns whether products that share loads read the operands, if those lie well for it.
-    pub fn suit_shared(self) -> bool {
-        (FEW + 1..=MOST_SHARED).contains(&self.m.min(self.n))
-    }
-
     /// Returns whether a product of f16 with sums of `depth` steps takes cooperative matrices.
     pub fn suit_cooperative(self, depth: usize) -> bool {
         self.m.min(self.n).min(depth) >= FEWEST_COOPERATIVE
-    }
-
-    /// Returns whether a product has few rows or columns, and sums long enough for whole workgroups.
-    pub fn suit_dots(self, depth: usize) -> bool {
-        self.m.min(self.n) <= FEW && depth >= SHORTEST_DOTS
-    }
-
-    /// Returns into how many parts such sums are split.
-    pub fn parts_of_dots(self, depth: usize) -> usize {
-        let lines = self.m.max(self.n).saturating_mul(self.batch);
-        (4 * ENOUGH / lines.max(1)).min(depth / (4 * FEWEST_STEPS)).max(1)
     }
 }
 
@@ -142,9 +79,5 @@ mod tests {
         assert_eq!(parts(512, 512, 511), 1);
         assert_eq!(parts(1024, 1024, 4096), 1);
         assert_eq!(parts(0, 64, 0), 1);
-        let dots = |m, n, depth| Sizes { m, n, batch: 1 }.parts_of_dots(depth);
-        assert_eq!(dots(1, 1, 1 << 20), 768);
-        assert_eq!(dots(1, 4096, 4096), 1);
-        assert_eq!(dots(1, 10, 4096), 4);
     }
 }

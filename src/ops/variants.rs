@@ -6,13 +6,54 @@
 //! limits of size are an estimate.
 
 use crate::context::slot;
-use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
+use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Params, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
 
 slot! {
     /// A kernel family and the variant of it to use regardless of selection. The op table uses this to check every variant.
     FORCED: Option<(&'static str, &'static str)> = None
+}
+
+/// What a plan asks of an adapter. The tables of the plans ask [`Caps`], without a trial of variants and without an adapter.
+pub(super) trait Adapter {
+    fn caps(&self) -> &Caps;
+
+    /// Returns the words of the largest buffer that a kernel can bind.
+    fn largest_binding(&self) -> usize;
+
+    /// Returns the variant of a family that runs for some params.
+    fn chosen<P: Params, W>(&self, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>>;
+}
+
+impl Adapter for Gpu {
+    fn caps(&self) -> &Caps {
+        self.caps()
+    }
+
+    fn largest_binding(&self) -> usize {
+        self.largest_binding()
+    }
+
+    fn chosen<P: Params, W>(&self, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>> {
+        chosen(self, family, params)
+    }
+}
+
+#[cfg(test)]
+impl Adapter for Caps {
+    fn caps(&self) -> &Caps {
+        self
+    }
+
+    fn largest_binding(&self) -> usize {
+        self.max_binding_words
+    }
+
+    fn chosen<P: Params, W>(&self, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>> {
+        let mut fitting = (family.order)(self).iter().copied().filter(|variant| (variant.fits)(self));
+        Ok(fitting.find(|variant| variant.suits.accepts(Some(params))).expect("one for all params"))
+    }
 }
 
 /// Returns the variant of a family that runs on a device for some params.
@@ -136,7 +177,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::gpu::{Caps, Grid, Shader, ShaderText, Suits};
+    use crate::device::gpu::{Grid, Shader, ShaderText, Suits};
     use crate::ops::linalg::matmul_variants::{
         Loads, PLAIN, PanelVariant, attempt, order as matmul_order, tests::sized,
     };

@@ -14,7 +14,7 @@ use crate::ops::linalg::panels::{
     INDEX_MAP, IndexMap, PACK_OPERAND, PACK_RUN, Pack, PackParams, Product, ProductParams, Target,
 };
 use crate::ops::stored::{Stored, words};
-use crate::ops::variants;
+use crate::ops::variants::{self, Adapter};
 
 /// Rows of A, and columns of B, in a panel.
 pub(in crate::ops) const WIDTH: usize = 64;
@@ -113,14 +113,14 @@ pub(in crate::ops) fn order(_: &Caps) -> &'static [&'static HalfVariant] {
 /// Returns the variant of a family in this [`order`] for a product of f16, if the adapter has one, it is right there, and the
 /// sizes suit it.
 pub(in crate::ops) fn chosen(
-    gpu: &Gpu,
+    device: &impl Adapter,
     family: &Family<ProductParams, Way>,
     sizes: [usize; 3],
 ) -> Result<Option<&'static HalfVariant>> {
-    if gpu.caps().cooperative.is_none() || variants::asked_for(&matmul_variants::FAMILY) {
+    if device.caps().cooperative.is_none() || variants::asked_for(&matmul_variants::FAMILY) {
         return Ok(None);
     }
-    let variant = variants::chosen(gpu, family, &params(sizes)?)?;
+    let variant = device.chosen(family, &params(sizes)?)?;
     Ok(match variant.way {
         Way::HalfPanels => Some(variant),
         Way::Others => None,

@@ -15,6 +15,7 @@ use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::Walk;
 use crate::ops::linalg::batched::{BatchedProduct, Factor};
 use crate::ops::linalg::panels::IndexMap;
+use crate::ops::linalg::plan::Matrices;
 use crate::ops::long::product::product;
 use crate::ops::long::unsupported;
 use crate::ops::parts::{Part, broadcast, steps};
@@ -250,10 +251,10 @@ impl Factor {
                 });
                 let [row, column] = matrix_strides(&dense);
                 let z = IndexMap::even(batch.elem_count(), dense.shape[dense.shape.len() - 2] * row);
-                return Ok(Factor { buffer, dtype: DType::F32, offset: 0, z, row, column });
+                return Ok(Factor { buffer, matrices: Matrices { dtype: DType::F32, offset: 0, z, row, column } });
             }
         };
-        Ok(Factor { buffer, dtype, offset, z, row, column })
+        Ok(Factor { buffer, matrices: Matrices { dtype, offset, z, row, column } })
     }
 }
 

@@ -12,6 +12,7 @@ pub(in crate::ops) mod matmul;
 pub(crate) mod matmul_tuning;
 pub(in crate::ops) mod matmul_variants;
 pub(in crate::ops) mod panels;
+pub(in crate::ops) mod plan;
 mod qr;
 mod solve;
 mod svd;

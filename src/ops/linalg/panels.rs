@@ -71,7 +71,7 @@ pub(in crate::ops) const MAX_SOFTWARE_DEPTH: usize = 12_288;
 const TILE_M: usize = 64;
 
 /// The position of an index i: `(i / inner) · outer + (i % inner) · step`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct IndexMap {
     pub inner: usize,
     pub step: usize,

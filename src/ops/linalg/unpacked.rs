@@ -6,13 +6,14 @@ use crate::device::gpu::{
 };
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::choices::{FEW, Sizes};
+use crate::ops::choices::Sizes;
 use crate::ops::linalg::matmul_variants::{
     OF_64, PRODUCT, SUBGROUP_SUMS, SUBGROUP_TILES, TILE_PRODUCT, numbers, workgroups_that_share,
 };
 use crate::ops::linalg::panels::{INDEX_MAP, MAX_SOFTWARE_DEPTH, row_tiles};
+use crate::ops::linalg::plan::FEW;
 use crate::ops::stored::{HALVES, Stored, words};
-use crate::ops::variants;
+use crate::ops::variants::{self, Adapter};
 
 params! {
     /// The parameters of `shaders/matmul_unpacked.wgsl`.
@@ -195,12 +196,16 @@ const DIRECT: UnpackedVariant = Variant {
 };
 
 /// Returns the variant that a device uses.
-pub(super) fn chosen(gpu: &Gpu, params: &UnpackedParams, dtypes: [DType; 2]) -> Result<&'static UnpackedVariant> {
+pub(super) fn chosen(
+    device: &impl Adapter,
+    params: &UnpackedParams,
+    dtypes: [DType; 2],
+) -> Result<&'static UnpackedVariant> {
     let floats = dtypes == [DType::F32; 2];
-    if gpu.caps().software && !floats && !variants::asked_for(&FAMILY) {
+    if device.caps().software && !floats && !variants::asked_for(&FAMILY) {
         return Ok(&DIRECT);
     }
-    let variant = variants::chosen(gpu, &FAMILY, params)?;
+    let variant = device.chosen(&FAMILY, params)?;
     // The op table may ask for one that does not read such operands.
     let fit = match variant.way {
         Way::Direct | Way::Strided => true,

@@ -12,10 +12,10 @@ use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, Variant, params
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::Sizes;
-use crate::ops::linalg::batched::OFTEN;
 use crate::ops::linalg::cooperative::{self, HALF_PANELS, HalfVariant, STEPS, WIDTH};
 use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::linalg::panels::{ALONE, IndexMap, MAX_DEPTH, PACK_RUN, Pack, Product, ProductParams, Target};
+use crate::ops::linalg::plan::OFTEN;
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::Stored;
