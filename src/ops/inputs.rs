@@ -204,14 +204,14 @@ fn misplaced(tensor: &Tensor) -> Error {
 }
 
 params! {
-    /// The parameters of `shaders/strided.wgsl`.
+    /// The parameters of `shaders/common/strided.wgsl`.
     pub(crate) struct StridedParams {
         count: usize, rank: usize, number: u32, run: usize, offsets: [usize; 4], dims: Slots,
     }
 }
 
 /// The text that precedes the shaders of operands with strides.
-pub(crate) const STRIDED: &str = wgsl!("strided");
+pub(crate) const STRIDED: &str = wgsl!("common/strided");
 
 /// The layouts of several operands of one shape, merged to as few dimensions as possible.
 pub(crate) struct Walk<const K: usize> {

@@ -3,8 +3,8 @@
 //! The graph has three kinds of nodes: an `Op` computes new elements, a `View` shows the same
 //! elements through another layout, and a move copies them to another device. An op declares which layouts (dense or
 //! strided) and which element types it reads. `apply` converts the inputs to these, inside the graph. Each family of
-//! ops is a folder or a file, and its shader in `shaders/` has the same stem. Compositions of ops do not need this:
-//! they are methods of `Tensor`.
+//! ops is a folder or a file, and `shaders/` has a folder or a file of the same name for its kernels; `shaders/common/` has what several
+//! families share. Compositions of ops do not need this: they are methods of `Tensor`.
 
 mod autocast;
 mod choices;

@@ -1,5 +1,5 @@
 //! Operands of products that kernels read as they are stored: words of f32, or halves, two in a word. No pass of its own widens
-//! them. See `shaders/halves.wgsl`.
+//! them. See `shaders/common/halves.wgsl`.
 
 use half::{bf16, f16};
 
@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::ops::GpuIn;
 
 /// The text that precedes shaders with constants `…_HALVES`.
-pub(in crate::ops) const HALVES: &str = wgsl!("halves");
+pub(in crate::ops) const HALVES: &str = wgsl!("common/halves");
 
 /// A part of a buffer of f32 or of halves, from an element on.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Elementwise formulas as a part of a product or a convolution: its results go through them before they are written.
 //!
-//! The formulas are the function `put` of `shaders/put.wgsl`, by which the kernel writes each element of its result once. Its
+//! The formulas are the function `put` of `shaders/common/put.wgsl`, by which the kernel writes each element of its result once. Its
 //! own params and inputs keep their places. The first result that is kept takes the place of its result; then come the inputs
 //! of the formulas, and their other results.
 

@@ -233,7 +233,7 @@ mod tests {
         // The largest number of invocations: none of their numbers is over 2³².
         let [x, y, _] = grid((u32::MAX as usize).div_ceil(WORKGROUP));
         assert_eq!(x as usize * y as usize * WORKGROUP, 1 << 32);
-        let prelude = include_str!("../../../shaders/prelude.wgsl");
+        let prelude = include_str!("../../../shaders/common/prelude.wgsl");
         assert!(
             prelude.contains(&format!("const ROW = {ROW}u;")) && prelude.contains(&format!("const WG = {WORKGROUP}u;"))
         );

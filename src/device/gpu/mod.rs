@@ -70,7 +70,7 @@ pub(crate) use pool::{BINDING_ALIGNMENT, Buffer};
 pub(crate) use queue::Dispatch;
 pub(crate) use reader::Chunk;
 pub(crate) use shader::{
-    Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
+    Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, stem, wgsl,
 };
 pub(crate) use tuned::{TunedChoice, fuzz as fuzz_tuned};
 pub(crate) use variants::{AnyFamily, Family, Grid, Suits, Variant};

@@ -6,13 +6,13 @@
 use std::marker::PhantomData;
 
 /// The file that precedes every shader.
-const PRELUDE: &str = include_str!("../../../shaders/prelude.wgsl");
+const PRELUDE: &str = include_str!("../../../shaders/common/prelude.wgsl");
 
 /// The text that precedes the shaders that read and write vectors of four elements.
-pub(crate) const FOURS: &str = include_str!("../../../shaders/fours.wgsl");
+pub(crate) const FOURS: &str = include_str!("../../../shaders/common/fours.wgsl");
 
 /// The text of the function by which kernels write their results that elementwise kernels may follow.
-pub(crate) const PUT: &str = include_str!("../../../shaders/put.wgsl");
+pub(crate) const PUT: &str = include_str!("../../../shaders/common/put.wgsl");
 
 /// A WGSL file of this crate, with the texts that precede it.
 #[derive(Clone, Copy, Debug)]
@@ -116,29 +116,40 @@ impl<P: Params> Shader<P> {
     }
 }
 
-/// Expands to the text of a file in `shaders/`.
+/// Returns the last part of a path.
+pub(crate) const fn stem(path: &'static str) -> &'static str {
+    let bytes = path.as_bytes();
+    let mut at = bytes.len();
+    while at > 0 && bytes[at - 1] != b'/' {
+        at -= 1;
+    }
+    path.split_at(at).1
+}
+
+/// Expands to the text of a file in `shaders/`, by its path there without the extension.
 macro_rules! wgsl {
-    ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl"))
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $path, ".wgsl"))
     };
 }
 
-/// Declares and registers a shader: `shader!(SOFTMAX: Params = "softmax")` is `shaders/softmax.wgsl`, whose
-/// `struct Params` is the Rust struct `Params`.
+/// Declares and registers a shader: `shader!(SOFTMAX: Params = "reduction/softmax")` is `shaders/reduction/softmax.wgsl`, whose
+/// `struct Params` is the Rust struct `Params`. Its name is `softmax`.
 ///
 /// `after [WINDOW]` names shared texts that precede the file. `headers f` names the function that returns all headers
 /// that it is compiled with. `named "binary_floats"` sets another name, if several shaders use one file.
 macro_rules! shader {
     ($vis:vis $id:ident: $params:ty = $file:literal $(named $name:literal)? $(, after [$($shared:expr),*])? $(, headers $headers:expr)?) => {
         $vis const $id: $crate::device::gpu::Shader<$params> = $crate::device::gpu::Shader::new(
-            $crate::device::gpu::shader!(@first $($name)? $file),
+            $crate::device::gpu::shader!(@name $file $(, $name)?),
             &[$($($shared,)*)? $crate::device::gpu::wgsl!($file)],
             $crate::device::gpu::shader!(@first $($headers,)? || vec![""]),
         );
         inventory::submit! { $id.text }
     };
+    (@name $file:literal) => { $crate::device::gpu::stem($file) };
+    (@name $file:literal, $name:literal) => { $name };
     (@first $first:expr, $second:expr) => { $first };
-    (@first $first:literal $second:literal) => { $first };
     (@first $only:expr) => { $only };
 }
 pub(crate) use {shader, wgsl};
@@ -344,6 +355,16 @@ mod tests {
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         assert!(ShaderText::all().count() > 25, "shaders register themselves");
+    }
+
+    /// Lists of kernels, tables and profiles know shaders by their names.
+    #[test]
+    fn names_are_stems_and_different() {
+        assert_eq!([stem("fill"), stem("spatial/conv/conv_blocks")], ["fill", "conv_blocks"]);
+        let mut names: Vec<_> = ShaderText::all().map(|text| text.name).collect();
+        assert!(names.iter().all(|name| !name.contains('/')), "{names:?}");
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|a, b| a < b), "a name is that of two shaders: {names:?}");
     }
 
     #[test]

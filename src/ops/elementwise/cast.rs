@@ -24,9 +24,9 @@ use crate::tensor::Tensor;
 params! {
     struct DenseParams { count: usize, offset: usize }
 }
-shader!(WIDEN: StridedParams = "widen", after [STRIDED, HALVES]);
-shader!(NARROW: DenseParams = "narrow");
-shader!(CONVERT: DenseParams = "cast", headers || HEADERS.to_vec());
+shader!(WIDEN: StridedParams = "elementwise/widen", after [STRIDED, HALVES]);
+shader!(NARROW: DenseParams = "elementwise/narrow");
+shader!(CONVERT: DenseParams = "elementwise/cast", headers || HEADERS.to_vec());
 
 /// The headers of all conversions between words, from type S to type T. A float becomes LARGEST, the largest value of
 /// T, from TOP upwards, and LEAST, its least value, from BOTTOM downwards; SIGN is the sign bit of a float. WGSL's own

@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, x_offset: usize, mask_offset: usize, value: u32 }
 }
-shader!(SHADER: Params = "masked_fill");
+shader!(SHADER: Params = "elementwise/masked_fill");
 
 /// The op: the word `value` where the second input is not 0, else the element of the first input. Both have one shape.
 #[derive(Debug)]

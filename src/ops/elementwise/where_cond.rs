@@ -17,7 +17,7 @@ use crate::ops::{
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
-shader!(SHADER: StridedParams = "where_cond", after [STRIDED]);
+shader!(SHADER: StridedParams = "elementwise/where_cond", after [STRIDED]);
 
 /// The op of the inputs `[a, b, condition]`: a where the boolean condition is true, else b.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, outer: usize, size: usize, left_offset: usize, right_offset: usize }
 }
-shader!(SHADER: Params = "advanced");
+shader!(SHADER: Params = "index/advanced");
 
 /// Joins the indices of two dimensions of these sizes. An adapter writes u32::MAX for indices that are out of range.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, inner: usize, size: usize, picks: usize, x_offset: usize, index_offset: usize, first: usize }
 }
-shader!(SHADER: Params = "gather");
+shader!(SHADER: Params = "index/gather");
 
 /// `x: [A, R, B]`, `index: [A, K, B]`, or `[K]` if it is shared → `[A, K, B]`; `dim` is the middle dimension.
 #[derive(Debug)]

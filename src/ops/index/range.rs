@@ -9,7 +9,7 @@ use crate::ops::{Dense, GpuIn};
 params! {
     struct Params { count: usize, offset: usize, size: usize, ignored: u32, op: u32 }
 }
-shader!(SHADER: Params = "index_check");
+shader!(SHADER: Params = "index/index_check");
 
 /// Checks that every index is less than `size`.
 pub(in crate::ops) fn check_indices(op: &'static str, index: &[u32], size: usize) -> Result<()> {

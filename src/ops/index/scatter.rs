@@ -39,7 +39,7 @@ params! {
         last: usize,
     }
 }
-shader!(SHADER: Params = "scatter", headers || SCALAR_HEADERS.to_vec());
+shader!(SHADER: Params = "index/scatter", headers || SCALAR_HEADERS.to_vec());
 
 /// The most sources that one invocation adds up in one dispatch.
 const CHUNK: usize = 16 * 1024;

@@ -19,7 +19,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, n: usize, offset: usize, width: usize }
 }
-shader!(SHADER: Params = "sort");
+shader!(SHADER: Params = "index/sort");
 
 /// Columns that one invocation compares; `BLOCK` in the shader.
 const BLOCK: usize = 64;

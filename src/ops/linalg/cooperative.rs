@@ -1,5 +1,5 @@
 //! Products of f16 by cooperative matrices: units of a card that multiply fragments of 16 × 16 or 8 × 8 halves, with sums of f32
-//! (`shaders/matmul_cooperative.wgsl`). Plain f32 never comes here.
+//! (`shaders/linalg/matmul_cooperative.wgsl`). Plain f32 never comes here.
 //!
 //! No adapter that this was tested on has cooperative matrices: the kernel is compiled for navi31, and tested with fragments in plain WGSL.
 //! bf16 does not take them, since wgpu has none of bf16.
@@ -22,11 +22,11 @@ pub(in crate::ops) const WIDTH: usize = 64;
 pub(in crate::ops) const STEPS: usize = 16;
 
 /// The text that precedes the shaders which write panels of halves.
-pub(in crate::ops) const HALF_PANELS: &str = wgsl!("half_panels");
+pub(in crate::ops) const HALF_PANELS: &str = wgsl!("linalg/half_panels");
 
-shader!(PACK: PackParams = "pack_halves", after [INDEX_MAP, PACK_OPERAND, HALF_PANELS]);
+shader!(PACK: PackParams = "linalg/pack_halves", after [INDEX_MAP, PACK_OPERAND, HALF_PANELS]);
 
-/// Returns the kernel that writes the panels of some batch elements of f16 side by side, see `shaders/pack_halves.wgsl`. The
+/// Returns the kernel that writes the panels of some batch elements of f16 side by side, see `shaders/linalg/pack_halves.wgsl`. The
 /// width is [`WIDTH`], the depth a multiple of [`STEPS`], and steps of k from `steps` on are 0.
 pub(in crate::ops) fn pack(
     pack: &Pack,
@@ -39,7 +39,7 @@ pub(in crate::ops) fn pack(
     Kernel::build(PACK, "pack_halves", params).input(&src).output(dst).each(params.count / PACK_RUN)
 }
 
-const FRAGMENTS: &str = wgsl!("cooperative");
+const FRAGMENTS: &str = wgsl!("linalg/cooperative");
 
 macro_rules! header {
     ($size:literal) => {
@@ -63,8 +63,8 @@ macro_rules! header {
     };
 }
 
-shader!(SHADER_16: ProductParams = "matmul_cooperative" named "matmul_cooperative_16", after [PLACES, PRODUCT, PUT, FRAGMENTS], headers || vec![header!(16)]);
-shader!(SHADER_8: ProductParams = "matmul_cooperative" named "matmul_cooperative_8", after [PLACES, PRODUCT, PUT, FRAGMENTS], headers || vec![header!(8)]);
+shader!(SHADER_16: ProductParams = "linalg/matmul_cooperative" named "matmul_cooperative_16", after [PLACES, PRODUCT, PUT, FRAGMENTS], headers || vec![header!(16)]);
+shader!(SHADER_8: ProductParams = "linalg/matmul_cooperative" named "matmul_cooperative_8", after [PLACES, PRODUCT, PUT, FRAGMENTS], headers || vec![header!(8)]);
 
 /// Whether a variant has a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ pub(in crate::ops) mod tests {
             me = local % LANES;
             multiply(group_number(group), Team(local / LANES, WG / LANES, me, LANES));
         }";
-    const FILES: &[&str] = &[PLACES, PRODUCT, PUT, PLAIN, wgsl!("matmul_cooperative")];
+    const FILES: &[&str] = &[PLACES, PRODUCT, PUT, PLAIN, wgsl!("linalg/matmul_cooperative")];
     pub(in crate::ops) static PLAIN_16: HalfVariant = Variant {
         name: "plain_16",
         shader: Shader::new("cooperative_plain_16", FILES, || vec!["const S = 16u;\nconst LANES = 64u;\n"]),
@@ -267,7 +267,7 @@ pub(in crate::ops) mod tests {
             PLAIN.replace("var result = sums;", "var result = sums; if sums[0] != 0.0 { result[0] += sums[0]; }");
         assert_ne!(twice, PLAIN);
         let text: &'static str = Box::leak(twice.into_boxed_str());
-        let files: Box<[&'static str]> = Box::new([PLACES, PRODUCT, PUT, text, wgsl!("matmul_cooperative")]);
+        let files: Box<[&'static str]> = Box::new([PLACES, PRODUCT, PUT, text, wgsl!("linalg/matmul_cooperative")]);
         let shader =
             Shader::new("cooperative_twice", Box::leak(files), || vec!["const S = 16u;\nconst LANES = 64u;\n"]);
         let variant: &'static HalfVariant = Box::leak(Box::new(Variant { name: "twice", shader, ..COOPERATIVE_16 }));

@@ -6,22 +6,22 @@ use crate::ops::choices::Sizes;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Product, ProductParams, Target, row_tiles};
 
 /// The text before the source of each variant, and that of convolutions that are products in tiles.
-pub(super) const PLACES: &str = wgsl!("matmul_places");
-pub(in crate::ops) const PRODUCT: &str = wgsl!("matmul_product");
-pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("tile_product");
+pub(super) const PLACES: &str = wgsl!("linalg/matmul_places");
+pub(in crate::ops) const PRODUCT: &str = wgsl!("linalg/matmul_product");
+pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("linalg/tile_product");
 pub(in crate::ops) const OF_64: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\n";
 /// The text before the source of products whose subgroups share loads.
-pub(in crate::ops) const SUBGROUP_SUMS: &str = wgsl!("subgroup_sums");
-pub(super) const SUBGROUP_TILES: &str = wgsl!("subgroup_tiles");
+pub(in crate::ops) const SUBGROUP_SUMS: &str = wgsl!("linalg/subgroup_sums");
+pub(super) const SUBGROUP_TILES: &str = wgsl!("linalg/subgroup_tiles");
 const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\n";
 
-shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT, PUT, SUBGROUP_SUMS, SUBGROUP_TILES]);
-shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PLACES, PRODUCT, PUT]);
-shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PLACES, PRODUCT, PUT, "const SIDE = 16u;\n"]);
-shader!(TILES_32_SHADER: ProductParams = "matmul_tiles" named "matmul_tiles_32", after [PLACES, PRODUCT, PUT, "const SIDE = 8u;\n"]);
-shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PLACES, PRODUCT, PUT, OF_64, TILE_PRODUCT]);
-shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PLACES, PRODUCT, PUT, OF_128, TILE_PRODUCT]);
-shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PLACES, PRODUCT, PUT]);
+shader!(SUBGROUPS_SHADER: ProductParams = "linalg/matmul_subgroups", after [PLACES, PRODUCT, PUT, SUBGROUP_SUMS, SUBGROUP_TILES]);
+shader!(PANELS_SHADER: ProductParams = "linalg/matmul_panels", after [PLACES, PRODUCT, PUT]);
+shader!(TILES_SHADER: ProductParams = "linalg/matmul_tiles", after [PLACES, PRODUCT, PUT, "const SIDE = 16u;\n"]);
+shader!(TILES_32_SHADER: ProductParams = "linalg/matmul_tiles" named "matmul_tiles_32", after [PLACES, PRODUCT, PUT, "const SIDE = 8u;\n"]);
+shader!(BLOCKS_64_SHADER: ProductParams = "linalg/matmul_blocks" named "matmul_blocks_64", after [PLACES, PRODUCT, PUT, OF_64, TILE_PRODUCT]);
+shader!(BLOCKS_128_SHADER: ProductParams = "linalg/matmul_blocks" named "matmul_blocks_128", after [PLACES, PRODUCT, PUT, OF_128, TILE_PRODUCT]);
+shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "linalg/matmul_plain", after [PLACES, PRODUCT, PUT]);
 
 impl ProductParams {
     pub(super) fn sizes(&self) -> Sizes {
@@ -194,7 +194,7 @@ pub(in crate::ops) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| ((i + 1000 * seed).wrapping_mul(2_654_435_761) >> 16) as f32 / 32768.0 - 1.0).collect()
 }
 
-/// Returns a batch of operands in the layout of `shaders/pack.wgsl`: panels of `width` indices j, k by k, padded with
+/// Returns a batch of operands in the layout of `shaders/linalg/pack.wgsl`: panels of `width` indices j, k by k, padded with
 /// zeros.
 fn panels(x: &[f32], [count, depth]: [usize; 2], width: usize, at: impl Fn(&[f32], usize, usize) -> f32) -> Vec<f32> {
     let mut all = Vec::new();

@@ -13,7 +13,7 @@ use crate::ops::stored::{HALVES, Stored};
 use crate::ops::{linalg::matmul_tuning, variants};
 
 params! {
-    /// The parameters of `shaders/pack_operand.wgsl`.
+    /// The parameters of `shaders/linalg/pack_operand.wgsl`.
     pub(super) struct PackParams {
         count: usize,
         depth: usize,
@@ -28,7 +28,7 @@ params! {
     }
 }
 params! {
-    /// The parameters of all variants of the product, see `shaders/matmul_product.wgsl`.
+    /// The parameters of all variants of the product, see `shaders/linalg/matmul_product.wgsl`.
     pub(in crate::ops) struct ProductParams {
         m: usize,
         n: usize,
@@ -48,13 +48,13 @@ params! {
         z_count: usize,
     }
 }
-shader!(PACK: PackParams = "pack", after [INDEX_MAP, HALVES, PACK_OPERAND]);
+shader!(PACK: PackParams = "linalg/pack", after [INDEX_MAP, HALVES, PACK_OPERAND]);
 
 /// The text that precedes the shaders with parameters of [`IndexMap`].
-pub(super) const INDEX_MAP: &str = wgsl!("index_map");
+pub(super) const INDEX_MAP: &str = wgsl!("linalg/index_map");
 
 /// The text that precedes the shaders which put an operand into panels.
-pub(super) const PACK_OPERAND: &str = wgsl!("pack_operand");
+pub(super) const PACK_OPERAND: &str = wgsl!("linalg/pack_operand");
 
 /// Rows of A in a panel, and of out in an invocation.
 pub(in crate::ops) const A_WIDTH: usize = 8;
@@ -83,7 +83,7 @@ impl IndexMap {
         IndexMap { inner: count.max(1), step, outer: 0 }
     }
 
-    /// Returns the numbers in the order of `shaders/index_map.wgsl`.
+    /// Returns the numbers in the order of `shaders/linalg/index_map.wgsl`.
     pub fn param(self) -> [usize; 4] {
         [self.inner, self.step, self.outer, 0]
     }
@@ -92,7 +92,7 @@ impl IndexMap {
 /// The batch of a single operand.
 pub(in crate::ops) const ALONE: (IndexMap, Range<usize>) = (IndexMap { inner: 1, step: 0, outer: 0 }, 0..1);
 
-/// The conversion of an operand `[across, depth]` to panels, see `shaders/pack.wgsl`: a left operand to panels of
+/// The conversion of an operand `[across, depth]` to panels, see `shaders/linalg/pack.wgsl`: a left operand to panels of
 /// `A_WIDTH`; a right operand, the transpose of `[depth, across]`, to panels of `B_WIDTH`.
 pub(in crate::ops) struct Pack {
     pub width: usize,

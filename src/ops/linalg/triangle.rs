@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, rows: usize, columns: usize, offset: usize, diagonal: i32 }
 }
-shader!(SHADER: Params = "triangle");
+shader!(SHADER: Params = "linalg/triangle");
 
 /// Keeps one side of a diagonal of matrices, which are the last two dimensions.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use crate::ops::stored::{HALVES, Stored, words};
 use crate::ops::variants::{self, Adapter};
 
 params! {
-    /// The parameters of `shaders/matmul_unpacked.wgsl`.
+    /// The parameters of `shaders/linalg/matmul_unpacked.wgsl`.
     #[derive(Default)]
     pub(super) struct UnpackedParams {
         count: usize,
@@ -36,12 +36,12 @@ params! {
     }
 }
 
-const TEXT: &str = wgsl!("matmul_unpacked");
-const TILE_PLACES: &str = wgsl!("unpacked_places");
-shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
-shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
-shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64, TILE_PRODUCT]);
-shader!(SHARED_SHADER: UnpackedParams = "matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES, wgsl!("fours_anywhere")]);
+const TEXT: &str = wgsl!("linalg/matmul_unpacked");
+const TILE_PLACES: &str = wgsl!("linalg/unpacked_places");
+shader!(DIRECT_SHADER: UnpackedParams = "linalg/matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
+shader!(DOTS_SHADER: UnpackedParams = "linalg/matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
+shader!(STRIDED_SHADER: UnpackedParams = "linalg/matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64, TILE_PRODUCT]);
+shader!(SHARED_SHADER: UnpackedParams = "linalg/matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES, wgsl!("linalg/fours_anywhere")]);
 
 impl UnpackedParams {
     pub fn sizes(&self) -> Sizes {

@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, offset: usize }
 }
-shader!(SHADER: Params = "long");
+shader!(SHADER: Params = "long/long");
 
 /// What is read of a 64-bit number.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -31,7 +31,7 @@ params! {
         ignored: u32,
     }
 }
-shader!(SHADER: Params = "nll");
+shader!(SHADER: Params = "nll/nll");
 
 /// The function of `[A, C, B]` to compute.
 #[derive(Clone, Copy, Debug, PartialEq)]

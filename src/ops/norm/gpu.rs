@@ -27,10 +27,10 @@ params! {
     }
 }
 /// The text that precedes the shaders.
-const PLACES: &str = wgsl!("norm_places");
-shader!(SHADER: Params = "norm", after [PLACES]);
-shader!(SUMS: Params = "norm_sums", after [PLACES]);
-shader!(IN_FOURS: Params = "norm_fours", after [PLACES, FOURS]);
+const PLACES: &str = wgsl!("norm/norm_places");
+shader!(SHADER: Params = "norm/norm", after [PLACES]);
+shader!(SUMS: Params = "norm/norm_sums", after [PLACES]);
+shader!(IN_FOURS: Params = "norm/norm_fours", after [PLACES, FOURS]);
 
 /// A shader with one of its entry points.
 pub(super) type Entry = (Shader<Params>, &'static str);
@@ -98,7 +98,7 @@ pub(super) fn by_element<'a>(
     Ok((kernel, elements(norm).div_ceil(each), in_fours))
 }
 
-/// Returns where a weight's index is, see `shaders/norm_places.wgsl`.
+/// Returns where a weight's index is, see `shaders/norm/norm_places.wgsl`.
 pub(super) fn feature(norm: &NormShape) -> u8 {
     match norm.sizes {
         _ if norm.by_channel() || !(norm.weight || norm.bias) => 1,

@@ -4,7 +4,7 @@ use super::{NormShape, Then};
 use crate::device::gpu::{Operand, Pointwise, operands};
 use crate::ops::{Dense, GpuIn};
 
-/// The formulas, by what follows: see `normalise` in `shaders/norm_fours.wgsl`. Of an element, the mean, the variance, the
+/// The formulas, by what follows: see `normalise` in `shaders/norm/norm_fours.wgsl`. Of an element, the mean, the variance, the
 /// weight, the bias and the residual of its channel; `p.a` is eps.
 pub(in crate::ops) const FORMULAS: [&str; 3] = [
     "fn norm(x: f32, mean: f32, variance: f32, w: f32, b: f32) -> f32 {

@@ -22,7 +22,7 @@ params! {
         spread: f32,
     }
 }
-shader!(SHADER: Params = "norm_running");
+shader!(SHADER: Params = "norm/norm_running");
 
 /// The parts of the old values, and of a batch's mean and variance, in the new ones.
 #[derive(Clone, Copy)]

@@ -26,7 +26,7 @@ params! {
         candidates: usize,
     }
 }
-shader!(SHADER: Params = "argmax", headers || SCALAR_HEADERS.to_vec());
+shader!(SHADER: Params = "reduction/argmax", headers || SCALAR_HEADERS.to_vec());
 
 /// The most elements that one invocation compares.
 const CHUNK: usize = 4096;

@@ -29,7 +29,7 @@ params! {
         offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize, apart: usize, step: usize, span: usize,
     }
 }
-shader!(SHADER: Params = "reduce", headers || SCALAR_HEADERS.to_vec());
+shader!(SHADER: Params = "reduction/reduce", headers || SCALAR_HEADERS.to_vec());
 
 /// The most elements that one invocation adds up before a partial result is stored.
 const CHUNK: usize = 1024;

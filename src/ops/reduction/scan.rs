@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, reduced: usize, inner: usize, chunks: usize, length: usize, offset: usize }
 }
-shader!(SHADER: Params = "scan", headers || SCALAR_HEADERS.to_vec());
+shader!(SHADER: Params = "reduction/scan", headers || SCALAR_HEADERS.to_vec());
 
 /// The longest dimension that one invocation scans alone if there are enough invocations.
 const ROW: usize = 1024;

@@ -22,7 +22,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { offset: usize, outer: usize, reduced: usize, inner: usize }
 }
-shader!(SHADER: Params = "softmax");
+shader!(SHADER: Params = "reduction/softmax");
 
 /// The longest row that one invocation of the kernel reads (three times). Other ops compute longer rows.
 pub(in crate::ops) const MAX_ROW: usize = 16 * 1024;

@@ -19,7 +19,7 @@ use crate::ops::{
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
 
-shader!(SHADER: StridedParams = "copy", after [FOURS, STRIDED]);
+shader!(SHADER: StridedParams = "shape/copy", after [FOURS, STRIDED]);
 
 /// Returns the kernel that copies between two layouts of one shape.
 pub(in crate::ops) fn strided_kernel(gpu: &Gpu, src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {

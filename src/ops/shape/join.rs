@@ -10,7 +10,7 @@ use crate::shape::Layout;
 params! {
     struct Params { count: usize, run: usize, first: usize, pieces: Slots }
 }
-shader!(SHADER: Params = "join");
+shader!(SHADER: Params = "shape/join");
 
 /// The operands of a kernel; with the output, it has as many buffers as every WebGPU adapter allows.
 const OPERANDS: usize = 7;

@@ -31,8 +31,8 @@ params! {
 params! {
     struct GradParams { count: usize, offset: usize, padded: usize, before: usize, size: usize, inner: usize }
 }
-shader!(SHADER: Params = "pad");
-shader!(GRAD_SHADER: GradParams = "pad_grad");
+shader!(SHADER: Params = "shape/pad");
+shader!(GRAD_SHADER: GradParams = "shape/pad_grad");
 
 /// What [`Tensor::pad`] puts around a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]

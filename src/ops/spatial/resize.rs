@@ -21,7 +21,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, len: usize, size: usize, inner: usize, offset: usize }
 }
-shader!(SHADER: Params = "resize");
+shader!(SHADER: Params = "spatial/resize");
 
 /// The method by which [`Tensor::interpolate`] finds values between pixels. With L input and O output pixels, the
 /// position of pixel o is:

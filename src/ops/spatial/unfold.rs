@@ -19,7 +19,7 @@ params! {
         stride_y: usize, stride_x: usize, pad_y: usize, pad_x: usize, dilation_y: usize, dilation_x: usize,
     }
 }
-shader!(SHADER: Params = "unfold", headers || SCALAR_HEADERS.to_vec());
+shader!(SHADER: Params = "spatial/unfold", headers || SCALAR_HEADERS.to_vec());
 
 /// The windows of [`Tensor::unfold`] and [`Tensor::fold`]. Sizes are one number for both directions, or
 /// `[vertical, horizontal]`. The stride is 1 unless it is set.

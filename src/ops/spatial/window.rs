@@ -6,7 +6,7 @@ use crate::device::gpu::wgsl;
 use crate::error::{Error, Result};
 
 /// The text that precedes the shaders with sliding windows: their settings as override constants.
-pub(in crate::ops) const WINDOW: &str = wgsl!("window");
+pub(in crate::ops) const WINDOW: &str = wgsl!("spatial/window");
 
 /// The largest size: the shaders add up to three sizes in 32 bits.
 const MOST: usize = 1 << 30;

@@ -29,13 +29,13 @@ pub(in crate::ops) use number::Number;
 pub(crate) use run::of_two;
 pub(crate) use table::BinaryFn;
 
-shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || headers(Calls::Nothing));
+shader!(SHADER: StridedParams = "elementwise/binary", after [STRIDED, FOURS], headers || headers(Calls::Nothing));
 // The same shader with the functions for rows of floats, and with those for rows of integers.
-shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers(Calls::OfFloats));
-shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, FOURS, WHOLE_PAIRS], headers || headers(Calls::OfWhole));
+shader!(FLOATS: StridedParams = "elementwise/binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers(Calls::OfFloats));
+shader!(WHOLE: StridedParams = "elementwise/binary" named "binary_whole", after [STRIDED, FOURS, WHOLE_PAIRS], headers || headers(Calls::OfWhole));
 
-pub(in crate::ops) const FLOAT_PAIRS: &str = wgsl!("float_pairs");
-const WHOLE_PAIRS: &str = wgsl!("whole_pairs");
+pub(in crate::ops) const FLOAT_PAIRS: &str = wgsl!("elementwise/float_pairs");
+const WHOLE_PAIRS: &str = wgsl!("elementwise/whole_pairs");
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);

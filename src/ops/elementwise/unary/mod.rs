@@ -1,7 +1,7 @@
 //! Functions of one element: what a row of the table has, and the two kernels that run the rows, forward and gradient.
 //!
 //! A row has each formula in Rust and in WGSL; the WGSL formula is put before the shader as a header. Where functions
-//! of WGSL are not accurate enough, it calls functions `m_…` of `shaders/math.wgsl` and `special.wgsl`. The rows are in `table`.
+//! of WGSL are not accurate enough, it calls functions `m_…` of `shaders/common/math.wgsl` and `special.wgsl`. The rows are in `table`.
 
 mod doubles;
 mod gradient;
@@ -29,9 +29,9 @@ use gradient::UnaryGrad;
 pub(crate) use table::UnaryFn;
 
 /// Functions of f32 that are put before the shaders of formulas.
-pub(in crate::ops) const MATH: &str = wgsl!("math");
-pub(in crate::ops) const SPECIAL: &str = wgsl!("special");
-pub(in crate::ops) const INVERSE: &str = wgsl!("inverse");
+pub(in crate::ops) const MATH: &str = wgsl!("common/math");
+pub(in crate::ops) const SPECIAL: &str = wgsl!("common/special");
+pub(in crate::ops) const INVERSE: &str = wgsl!("elementwise/inverse");
 
 params! {
     struct Params { count: usize, offset: usize, run: usize, a: Bits, b: Bits }
@@ -41,8 +41,8 @@ params! {
         count: usize, x_offset: usize, y_offset: usize, g_offset: usize, run: usize, a: f32, b: f32,
     }
 }
-shader!(SHADER: Params = "unary", after [FOURS, MATH, SPECIAL, INVERSE], headers headers);
-shader!(GRAD_SHADER: GradParams = "unary_grad", after [FOURS, MATH, SPECIAL, INVERSE], headers grad_headers);
+shader!(SHADER: Params = "elementwise/unary", after [FOURS, MATH, SPECIAL, INVERSE], headers headers);
+shader!(GRAD_SHADER: GradParams = "elementwise/unary_grad", after [FOURS, MATH, SPECIAL, INVERSE], headers grad_headers);
 
 /// The number of elements of one task of the host: enough to justify the cost of a task.
 pub(in crate::ops) const CHUNK: usize = 16 * 1024;

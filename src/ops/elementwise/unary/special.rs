@@ -1,4 +1,4 @@
-//! Functions of f32 that the host computes with its own formulas, as `shaders/special.wgsl` does.
+//! Functions of f32 that the host computes with its own formulas, as `shaders/common/special.wgsl` does.
 
 use anygpu_host::vectors::{EXPONENTIAL, MulAdd};
 
@@ -74,7 +74,7 @@ pub(in crate::ops) fn sigmoid<M: MulAdd>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<M>(-x))
 }
 
-/// Computes tanh x, as `m_tanh` of `shaders/math.wgsl` does: both formulas, of which one is selected without a branch.
+/// Computes tanh x, as `m_tanh` of `shaders/common/math.wgsl` does: both formulas, of which one is selected without a branch.
 #[inline(always)]
 pub(in crate::ops) fn tanh<M: MulAdd>(x: f32) -> f32 {
     const NEAR: [f32; 5] = [-5.704_988_7e-3, 2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];

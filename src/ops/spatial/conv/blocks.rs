@@ -1,5 +1,5 @@
-//! The kernels of a convolution over blocks of four images or channels, see `shaders/image_blocks.wgsl` and
-//! `shaders/conv_blocks.wgsl`. `blocked` says what they compute.
+//! The kernels of a convolution over blocks of four images or channels, see `shaders/spatial/conv/image_blocks.wgsl` and
+//! `shaders/spatial/conv/conv_blocks.wgsl`. `blocked` says what they compute.
 
 use anygpu_host::window::WindowParams;
 
@@ -28,7 +28,7 @@ params! {
         pad_x: u32,
     }
 }
-shader!(BLOCKS: BlockParams = "image_blocks", after [HALVES]);
+shader!(BLOCKS: BlockParams = "spatial/conv/image_blocks", after [HALVES]);
 
 params! {
     #[derive(Default)]
@@ -55,7 +55,7 @@ params! {
         bias_offset: usize,
     }
 }
-shader!(SUMS: SumParams = "conv_blocks", after [WINDOW, wgsl!("conv_places"), PUT, SUBGROUP_SUMS]);
+shader!(SUMS: SumParams = "spatial/conv/conv_blocks", after [WINDOW, wgsl!("spatial/conv/conv_places"), PUT, SUBGROUP_SUMS]);
 
 /// Vectors that one invocation of `image_blocks.wgsl` writes.
 const RUN: usize = 8;

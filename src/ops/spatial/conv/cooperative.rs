@@ -1,5 +1,5 @@
 //! Convolutions of f16 and their gradients by cooperative matrices: the pixels under the windows are written in panels of halves
-//! (`shaders/conv_halves.wgsl`), some columns at a time, and multiplied as other products of f16 (`linalg/cooperative.rs`). Those
+//! (`shaders/spatial/conv/conv_halves.wgsl`), some columns at a time, and multiplied as other products of f16 (`linalg/cooperative.rs`). Those
 //! of a kernel of one position are the panels that a product of the image would have.
 
 use anygpu_host::conv::Sizes as ConvSizes;
@@ -35,7 +35,7 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv_halves", after [WINDOW, COLUMNS, HALF_PANELS]);
+shader!(SHADER: Params = "spatial/conv/conv_halves", after [WINDOW, COLUMNS, HALF_PANELS]);
 
 /// The words that are in memory at a time.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
 //! Convolutions with few channels in each group (one in a depthwise convolution), for which a matrix product would
-//! mostly multiply padding: plain sums, see `shaders/conv_direct.wgsl`.
+//! mostly multiply padding: plain sums, see `shaders/spatial/conv/conv_direct.wgsl`.
 
 use super::geometry::Geometry;
 use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader};
@@ -28,7 +28,7 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv_direct", after [WINDOW, HALVES, PUT]);
+shader!(SHADER: Params = "spatial/conv/conv_direct", after [WINDOW, HALVES, PUT]);
 
 /// Output pixels that one invocation adds for the weight's gradient.
 const RUN: usize = 1024;

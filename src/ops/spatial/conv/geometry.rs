@@ -27,14 +27,14 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv", after [WINDOW, HALVES, COLUMNS, IMAGE]);
-shader!(FOURS: Params = "conv_fours", after [WINDOW, HALVES, COLUMNS, IMAGE]);
+shader!(SHADER: Params = "spatial/conv/conv", after [WINDOW, HALVES, COLUMNS, IMAGE]);
+shader!(FOURS: Params = "spatial/conv/conv_fours", after [WINDOW, HALVES, COLUMNS, IMAGE]);
 
 /// What these shaders share.
-const IMAGE: &str = wgsl!("conv_image");
+const IMAGE: &str = wgsl!("spatial/conv/conv_image");
 
 /// The text that precedes the shaders which write columns.
-pub(super) const COLUMNS: &str = wgsl!("conv_columns");
+pub(super) const COLUMNS: &str = wgsl!("spatial/conv/conv_columns");
 
 /// The most elements of the columns of one adapter pass: 64 MiB, which every adapter can bind.
 pub(super) const PASS: usize = 16 << 20;

@@ -1,5 +1,5 @@
 //! Convolution and its gradients on GPUs as products that read the image, so that no columns are in memory: see
-//! `shaders/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
+//! `shaders/spatial/conv/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
 
 use super::geometry::{Geometry, PASS};
 use super::implicit_variants::{ImplicitParams, ImplicitVariant, Way};

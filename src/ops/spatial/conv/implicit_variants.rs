@@ -17,7 +17,7 @@ use crate::ops::spatial::window::WINDOW;
 use crate::ops::stored::{HALVES, Stored, words};
 
 params! {
-    /// The parameters of `shaders/conv_implicit.wgsl`.
+    /// The parameters of `shaders/spatial/conv/conv_implicit.wgsl`.
     #[derive(Default)]
     pub(super) struct ImplicitParams {
         m: usize,
@@ -55,12 +55,12 @@ params! {
     }
 }
 
-const PLACES: &str = wgsl!("conv_implicit_places");
-const STEPS: &str = wgsl!("conv_implicit_steps");
+const PLACES: &str = wgsl!("spatial/conv/conv_implicit_places");
+const STEPS: &str = wgsl!("spatial/conv/conv_implicit_steps");
 
 macro_rules! implicit {
     ($id:ident, $name:literal, $tile:literal) => {
-        shader!($id: ImplicitParams = "conv_implicit" named $name, after [WINDOW, HALVES, PLACES, PRODUCT, PUT, $tile, TILE_PRODUCT, STEPS]);
+        shader!($id: ImplicitParams = "spatial/conv/conv_implicit" named $name, after [WINDOW, HALVES, PLACES, PRODUCT, PUT, $tile, TILE_PRODUCT, STEPS]);
     };
 }
 implicit!(SHADER_32, "conv_implicit_32", "const ROWS = 4u;\nconst COLUMNS = 16u;\n");

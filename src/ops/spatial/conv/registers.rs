@@ -1,4 +1,4 @@
-//! Convolutions on software adapters that keep blocks of results in registers, see `shaders/conv_registers.wgsl`: groups of few
+//! Convolutions on software adapters that keep blocks of results in registers, see `shaders/spatial/conv/conv_registers.wgsl`: groups of few
 //! channels, and results of few pixels, for which panels would be mostly padding, and writing them most of the time.
 
 use super::geometry::Geometry;
@@ -25,11 +25,11 @@ params! {
         out_x: usize,
     }
 }
-shader!(TILES: Params = "conv_tiles", after [WINDOW, HALVES, PUT, REGISTERS]);
-shader!(POINTS: Params = "conv_points", after [WINDOW, HALVES, PUT, REGISTERS]);
+shader!(TILES: Params = "spatial/conv/conv_tiles", after [WINDOW, HALVES, PUT, REGISTERS]);
+shader!(POINTS: Params = "spatial/conv/conv_points", after [WINDOW, HALVES, PUT, REGISTERS]);
 
 /// What both shaders read.
-const REGISTERS: &str = wgsl!("conv_registers");
+const REGISTERS: &str = wgsl!("spatial/conv/conv_registers");
 
 /// Tiles of a workgroup; each of its 64 invocations computes four of them.
 const RUN: usize = 256;

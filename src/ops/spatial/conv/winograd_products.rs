@@ -20,7 +20,7 @@ params! {
         k_step: usize,
     }
 }
-shader!(WEIGHTS: WeightParams = "winograd_weights", after [HALVES]);
+shader!(WEIGHTS: WeightParams = "spatial/conv/winograd_weights", after [HALVES]);
 
 params! {
     struct TileParams {
@@ -38,7 +38,7 @@ params! {
         pad_x: usize,
     }
 }
-shader!(TILES: TileParams = "winograd_tiles", after [HALVES]);
+shader!(TILES: TileParams = "spatial/conv/winograd_tiles", after [HALVES]);
 
 params! {
     struct ResultParams {
@@ -53,7 +53,7 @@ params! {
         bias_offset: usize,
     }
 }
-shader!(RESULTS: ResultParams = "winograd_results", after [PUT]);
+shader!(RESULTS: ResultParams = "spatial/conv/winograd_results", after [PUT]);
 
 /// Elements of the transformed tiles and of their products that are in memory at a time: 8 MiB, which stay in a cache.
 const BLOCK: usize = 2 << 20;

@@ -21,7 +21,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, len: usize, parts: usize, inner: usize, offset: usize }
 }
-shader!(SHADER: Params = "adaptive");
+shader!(SHADER: Params = "spatial/adaptive");
 
 /// `[outer, len, inner]` → `[outer, out, inner]`
 #[derive(Clone, Copy, Debug)]

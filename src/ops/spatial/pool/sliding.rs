@@ -28,7 +28,7 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "pool", after [WINDOW]);
+shader!(SHADER: Params = "spatial/pool", after [WINDOW]);
 
 /// What a kernel of `pool.wgsl` computes.
 #[derive(Clone, Copy)]

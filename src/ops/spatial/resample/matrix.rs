@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, inner: usize, size: usize, len: usize, offset: usize }
 }
-shader!(SHADER: Params = "resample");
+shader!(SHADER: Params = "spatial/resample");
 
 /// The rows of a matrix one after the other, with their elements that are not 0.
 #[derive(Debug)]
