@@ -7,6 +7,7 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, host_op, on_host};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::shape::{Dim, dimension};
@@ -127,6 +128,8 @@ fn room(count: usize) -> Result<Vec<Complex<f64>>> {
 }
 
 impl HostOp for Transform {
+    const NAMES: Names = names!["fft", "ifft", "irfft", "rfft"];
+
     fn name(&self) -> &'static str {
         self.name
     }

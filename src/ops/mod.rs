@@ -19,6 +19,7 @@ mod inputs;
 mod linalg;
 pub(crate) mod long;
 mod named;
+mod names;
 pub(crate) mod nll;
 mod norm;
 mod on_host;
@@ -42,8 +43,6 @@ pub use elementwise::binary::operand::{Operand, Scalar};
 #[cfg(feature = "onnx")]
 pub(crate) use elementwise::binary::{BinaryFn, of_two};
 pub(crate) use elementwise::cast::repacked;
-#[doc(hidden)]
-pub use elementwise::elementwise_names;
 #[cfg(feature = "onnx")]
 pub(crate) use elementwise::onnx::{Composition, Onnx, PairComposition};
 #[cfg(feature = "onnx")]
@@ -80,6 +79,7 @@ use crate::shape::{Layout, checked_elem_count};
 use crate::tensor::Tensor;
 use elementwise::cast::{narrowed, widened};
 use inputs::Reads;
+use names::Names;
 use stored::halves;
 use traced::Traced;
 
@@ -131,9 +131,13 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
     /// [`Dense`] inputs are row-major without gaps, from any offset on; [`Strided`] inputs have any layout.
     type Layout: Reads;
     const ELEMENTS: Elements;
+    /// All names of this op, by `names!["tril", "triu"]`. The tests ask for a case of each.
+    const NAMES: Names;
 
-    /// Returns the name that errors, profiles and the op table use.
-    fn name(&self) -> &'static str;
+    /// Returns the name that errors, profiles and the op table use. The default is the only one of [`NAMES`](Op::NAMES).
+    fn name(&self) -> &'static str {
+        const { Self::NAMES.only() }
+    }
 
     /// Checks the inputs before they are widened or made dense, and returns the shape and the type of the result. The
     /// kernels compute the [wide](DType::wide) type of a packed type; `apply` narrows the result. The default is the
@@ -276,6 +280,9 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 }
 
 fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    if !O::NAMES.have(op.name()) {
+        return Err(Error::internal(format!("{op:?} has the name {}, which is none of its {:?}", op.name(), O::NAMES)));
+    }
     same_device(op.name(), inputs)?;
     if inputs.iter().any(|x| x.dtype().is_long()) {
         return op.long(inputs);
@@ -386,6 +393,12 @@ fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()
         return Ok(());
     }
     Err(Error::DTypeMismatch { op, expected: expected.to_string(), got: tensor.dtype().to_string() })
+}
+
+/// Returns the names of all ops, for tests.
+#[doc(hidden)]
+pub fn names() -> Vec<&'static str> {
+    names::all()
 }
 
 /// Returns every shader of the crate with each of its headers. The shader tests and `anygpu check` use this list.

@@ -13,6 +13,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::long::{Long, of_pairs, pairs, untracked};
+use crate::ops::names::Names;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named, of_sums,
     one_float_type, only_on_the_host, same_device,
@@ -51,7 +52,13 @@ pub(in crate::ops) struct Array<'a, S> {
 
 /// What the host computes.
 pub(in crate::ops) trait HostOp: fmt::Debug + Copy + Send + Sync + 'static {
-    fn name(&self) -> &'static str;
+    /// As [`Op::NAMES`].
+    const NAMES: Names;
+
+    /// As [`Op::name`].
+    fn name(&self) -> &'static str {
+        const { Self::NAMES.only() }
+    }
 
     /// Returns the shape of the result.
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>>;
@@ -72,6 +79,7 @@ struct OnHost<H>(H);
 impl<H: HostOp> Op for OnHost<H> {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Raise);
+    const NAMES: Names = H::NAMES;
 
     fn name(&self) -> &'static str {
         self.0.name()
@@ -113,6 +121,7 @@ struct Doubles<H>(H);
 impl<H: HostOp> Op for Doubles<H> {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = H::NAMES;
 
     fn name(&self) -> &'static str {
         self.0.name()

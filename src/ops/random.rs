@@ -8,6 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::written;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, named};
 use crate::philox::{Stream, below, unit};
@@ -148,10 +149,7 @@ struct Dropout {
 impl Op for Dropout {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "dropout"
-    }
+    const NAMES: Names = names!["dropout"];
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let out = out.slice::<f32>();

@@ -1,11 +1,11 @@
 //! Every op has a case in the table, and every op of the table a row in docs/check.md with the number of its cases. The names
-//! are those of the elementwise tables; others are read from the sources.
+//! are those that ops register.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anygpu::check::{Options, Table};
 
-use crate::source::{code, enclosed, identifier, is_name, methods, read};
+use crate::source::{code, identifier, methods, read};
 
 /// Names of ops that users do not call: each with the op of the table whose cases run it.
 const INTERNAL: &[(&str, &str)] = &[
@@ -30,32 +30,6 @@ const INTERNAL: &[(&str, &str)] = &[
 /// Methods of optional features, which the table is without. The host computes them: tests/ops/fourier.rs has their tests.
 const OPTIONAL: &[&str] = &["fft", "ifft", "irfft", "rfft"];
 
-/// The string literals of a text that could be names.
-fn names(text: &str) -> impl Iterator<Item = String> {
-    text.split('"').skip(1).step_by(2).filter(|literal| is_name(literal)).map(str::to_owned)
-}
-
-/// What ops call themselves: the elementwise tables, and literals of `fn name`, of `const NAME`, and of `Type::new(…, "name")`
-/// where a type is the op of several.
-fn op_names() -> BTreeSet<String> {
-    let mut all: BTreeSet<String> = anygpu::ops::elementwise_names().into_iter().map(str::to_owned).collect();
-    for (_, text) in code("src/ops") {
-        for (at, _) in text.match_indices("fn name(") {
-            let rest = &text[at..];
-            let Some(open) = rest.find(['{', ';']).filter(|&open| rest[open..].starts_with('{')) else { continue };
-            all.extend(names(enclosed(&rest[open..])));
-        }
-        for (at, _) in text.match_indices("const NAME: ") {
-            all.extend(names(text[at..].split(';').next().unwrap_or_default()));
-        }
-        for (at, _) in text.match_indices("apply") {
-            let call = text[at..].lines().next().unwrap_or_default();
-            all.extend(names(call).filter(|_| call.contains("::new(")));
-        }
-    }
-    all
-}
-
 /// The public functions of losses, which are compositions beside the modules.
 fn functions(folder: &str) -> BTreeSet<String> {
     let all = code(folder).into_iter().flat_map(|(_, text)| {
@@ -73,12 +47,9 @@ fn table() -> BTreeSet<String> {
 
 #[test]
 fn every_op_has_a_case() {
-    let (table, names, methods) = (table(), op_names(), methods("src/ops"));
-    // The sources are still read: what each of the ways finds.
-    for known in ["softmax", "log_softmax", "scatter_add", "conv2d", "conv_transpose2d", "exp", "isnan", "add", "atan2"]
-    {
-        assert!(names.contains(known), "the names of ops lack {known}: has the syntax changed? {names:?}");
-    }
+    let names: BTreeSet<String> = anygpu::ops::names().into_iter().map(str::to_owned).collect();
+    let (table, methods) = (table(), methods("src/ops"));
+    // The sources are still read.
     for known in ["matmul", "einsum", "std", "relu", "exp", "mish", "add", "atan2", "add_", "zero_", "batch_norm"] {
         assert!(methods.contains(known), "the methods lack {known}: has the syntax changed? {methods:?}");
     }

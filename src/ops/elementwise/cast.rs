@@ -13,6 +13,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
 use crate::ops::stored::{HALVES, halves};
 use crate::ops::traced::Traced;
@@ -58,10 +59,7 @@ struct Widen;
 impl Op for Widen {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Stored;
-
-    fn name(&self) -> &'static str {
-        "to_dtype"
-    }
+    const NAMES: Names = names!["to_dtype"];
 
     fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Cast(inputs[0].dtype().wide()))
@@ -152,10 +150,7 @@ struct Convert(DType, Conversion);
 impl Op for Convert {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Stored;
-
-    fn name(&self) -> &'static str {
-        "to_dtype"
-    }
+    const NAMES: Names = names!["to_dtype"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(match self.1 {

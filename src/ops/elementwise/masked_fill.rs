@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
+use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, named, same_device};
@@ -26,10 +27,7 @@ struct MaskedFill {
 impl Op for MaskedFill {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "masked_fill"
-    }
+    const NAMES: Names = names!["masked_fill"];
 
     fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
         let number = inputs[0].dtype().number(self.value);

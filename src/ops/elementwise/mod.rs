@@ -37,9 +37,8 @@ fn pairs_of_samples(pairs: &[(BinaryFn, Operand)]) -> impl Iterator<Item = Point
     pairs.iter().filter_map(|(function, operand)| Some(call(function.row().float_header()?, &[ELEMENT, *operand])))
 }
 
-/// Returns the names of the functions of the tables, for tests.
-#[doc(hidden)]
-pub fn elementwise_names() -> Vec<&'static str> {
+/// Returns the names of the functions of the tables.
+pub(super) fn elementwise_names() -> Vec<&'static str> {
     let singles = UnaryFn::ALL.iter().map(|function| function.name());
     singles.chain(BinaryFn::ALL.iter().map(|function| function.name())).collect()
 }

@@ -9,6 +9,7 @@ use crate::ops::elementwise::binary::operand::{Operand, common_type};
 use crate::ops::elementwise::unary::FEW_CHUNKS;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::long::{of_pairs, pairs, untracked};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::broadcast;
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -26,10 +27,7 @@ struct WhereCond;
 impl Op for WhereCond {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "where_cond"
-    }
+    const NAMES: Names = names!["where_cond"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Where)

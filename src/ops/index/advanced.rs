@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::ops::index::gather::indices;
 use crate::ops::index::range::{check_indices, check_on_adapter};
 use crate::ops::long::cast::signed_indices;
+use crate::ops::names::{Names, names};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named, same_device};
 use crate::shape::broadcast_shapes;
@@ -30,10 +31,7 @@ struct Join {
 impl Op for Join {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "index"
-    }
+    const NAMES: Names = names!["index"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::JoinIndices(self.sizes[1]))
@@ -76,10 +74,7 @@ struct FromEnd {
 impl Op for FromEnd {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "index"
-    }
+    const NAMES: Names = names!["index"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::IndicesFromEnd(self.size))
@@ -130,10 +125,7 @@ struct Positions {
 impl Op for Positions {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "nonzero"
-    }
+    const NAMES: Names = names!["nonzero"];
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         Ok((vec![self.count], DType::U32))

@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::around;
+use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, read_rows};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -36,6 +37,7 @@ struct Gather {
 impl Op for Gather {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["index_select", "gather"];
 
     fn name(&self) -> &'static str {
         if self.shared { "index_select" } else { "gather" }

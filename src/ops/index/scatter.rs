@@ -16,6 +16,7 @@ use crate::ops::index::range::{check_indices, check_on_adapter};
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::{by_index, unsupported};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, written_rows};
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
@@ -77,6 +78,7 @@ pub(super) struct Scatter {
 impl Op for Scatter {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["index_add", "scatter_add", "index_copy", "scatter", "index_reduce", "scatter_reduce"];
 
     fn name(&self) -> &'static str {
         match (self.mode, self.shared) {

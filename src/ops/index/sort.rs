@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
@@ -36,10 +37,7 @@ struct Argsort {
 impl Op for Argsort {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "argsort"
-    }
+    const NAMES: Names = names!["argsort"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Argsort { descending: self.descending })

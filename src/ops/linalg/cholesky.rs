@@ -3,6 +3,7 @@
 use super::factor::cholesky::cholesky;
 use super::solve::{Kind, solved, square, turned};
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, the_matrix, write};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
@@ -12,9 +13,7 @@ use crate::tensor::Tensor;
 struct Cholesky;
 
 impl HostOp for Cholesky {
-    fn name(&self) -> &'static str {
-        "cholesky"
-    }
+    const NAMES: Names = names!["cholesky"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         square(self.name(), inputs[0])?;

@@ -7,6 +7,7 @@ use super::factor::lu::Lu;
 use super::solve::{Kind, solved, square, threads, turned};
 use crate::autograd::is_recording;
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, write, zeros};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
@@ -33,9 +34,7 @@ fn factored<S: Stored>(
 }
 
 impl HostOp for Determinant {
-    fn name(&self) -> &'static str {
-        "det"
-    }
+    const NAMES: Names = names!["det"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         Ok(square(self.name(), inputs[0])?.0.to_vec())
@@ -80,9 +79,7 @@ fn by_inverse(a: &Tensor, s: &Tensor, none: &str) -> Result<Tensor> {
 struct Cofactors;
 
 impl HostOp for Cofactors {
-    fn name(&self) -> &'static str {
-        "cofactors"
-    }
+    const NAMES: Names = names!["cofactors"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         Ok(inputs[0].to_vec())
@@ -150,9 +147,7 @@ fn cofactors(matrix: Vec<f64>, n: usize) -> Result<Vec<f64>> {
 struct SignAndLog;
 
 impl HostOp for SignAndLog {
-    fn name(&self) -> &'static str {
-        "slogdet"
-    }
+    const NAMES: Names = names!["slogdet"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         Ok([square(self.name(), inputs[0])?.0, &[2]].concat())

@@ -18,6 +18,7 @@ use crate::ops::linalg::panels::IndexMap;
 use crate::ops::linalg::plan::Matrices;
 use crate::ops::long::product::product;
 use crate::ops::long::unsupported;
+use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, broadcast, steps};
 use crate::ops::reduction::reduce::{Reduction, joined_ranges};
 use crate::ops::shape::copy::strided_kernel;
@@ -95,10 +96,7 @@ fn batch_layout(layout: &Layout) -> Layout {
 impl Op for MatMul {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
-
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
+    const NAMES: Names = names!["matmul"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::MatMul)

@@ -3,6 +3,7 @@
 use super::factor::householder::Qr;
 use super::solve::{Kind, solved, turned};
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, on_host, write, zeros};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
@@ -52,9 +53,7 @@ impl Factors {
 }
 
 impl HostOp for Factors {
-    fn name(&self) -> &'static str {
-        "qr"
-    }
+    const NAMES: Names = names!["qr"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         let (batch, [m, n]) = matrices(self.name(), inputs[0])?;

@@ -4,6 +4,7 @@ use anygpu_host::matmul::Threads;
 
 use super::factor::lu::{Lu, back, forward};
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, the_matrix, write, zeros};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::shape::broadcast_shapes;
@@ -108,9 +109,7 @@ impl Solve {
 }
 
 impl HostOp for Solve {
-    fn name(&self) -> &'static str {
-        "solve"
-    }
+    const NAMES: Names = names!["solve"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         Ok(inputs[1].to_vec())

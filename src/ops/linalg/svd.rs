@@ -4,6 +4,7 @@ use super::factor::jacobi::{NoSvd, Svd};
 use super::qr::{matrices, parts};
 use super::solve::turned;
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, the_matrix, write};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
@@ -23,9 +24,7 @@ impl Factors {
 }
 
 impl HostOp for Factors {
-    fn name(&self) -> &'static str {
-        "svd"
-    }
+    const NAMES: Names = names!["svd"];
 
     fn shape(&self, inputs: &[&[usize]]) -> Result<Vec<usize>> {
         let (batch, [m, n]) = matrices(self.name(), inputs[0])?;

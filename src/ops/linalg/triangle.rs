@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::tensor::Tensor;
@@ -24,6 +25,7 @@ struct Triangle {
 impl Op for Triangle {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["triu", "tril"];
 
     fn name(&self) -> &'static str {
         if self.upper { "triu" } else { "tril" }

@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::elementwise::unary::CHUNK;
+use crate::ops::names::{Names, names};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -54,10 +55,7 @@ fn read<S: Long, B: bytemuck::Pod + Send>(x: &CpuIn<Dense>, out: CpuOut, f: impl
 impl Op for FromPairs {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Stored;
-
-    fn name(&self) -> &'static str {
-        "to_dtype"
-    }
+    const NAMES: Names = names!["to_dtype"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let shape = inputs[0].shape();
@@ -129,10 +127,7 @@ struct ToPairs {
 impl Op for ToPairs {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Stored;
-
-    fn name(&self) -> &'static str {
-        "to_dtype"
-    }
+    const NAMES: Names = names!["to_dtype"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         Ok(([inputs[0].shape(), &[2]].concat(), DType::U32))

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::binary::BinaryFn;
 use crate::ops::inputs::Walk;
+use crate::ops::names::Names;
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Op, Output, Strided, apply, expect_dtype, only_on_the_host};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
@@ -28,6 +29,7 @@ fn elements(layout: &Layout) -> Layout {
 impl Op for OfTwo {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfCaller;
 
     fn name(&self) -> &'static str {
         self.name

@@ -9,6 +9,7 @@ use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -26,10 +27,7 @@ fn numbers(words: &[u32]) -> Result<Vec<f64>> {
 impl Op for Product {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
+    const NAMES: Names = names!["matmul"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (&[batch, m, _, _], &[_, _, n, _]) = (inputs[0].shape(), inputs[1].shape()) else {

@@ -9,6 +9,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
+use crate::ops::names::Names;
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
@@ -38,6 +39,7 @@ struct Rows {
 impl Op for Rows {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfCaller;
 
     fn name(&self) -> &'static str {
         self.name

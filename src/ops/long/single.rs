@@ -9,6 +9,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::{CHUNK, Double, Integer, UnaryFn};
+use crate::ops::names::Names;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply, only_on_the_host};
 use crate::tensor::Tensor;
 
@@ -35,6 +36,7 @@ fn each<S: Long, R: Send>(x: &CpuIn<Dense>, out: &mut [R], f: impl Fn(S) -> R + 
 impl Op for OfOne {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfTables;
 
     fn name(&self) -> &'static str {
         self.function.name()

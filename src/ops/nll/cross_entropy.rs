@@ -15,6 +15,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::index::range::check_labels_on_adapter;
+use crate::ops::names::{Names, names};
 use crate::ops::reduction::softmax::{COLUMNS, MAX_ROW, columns, exponentials, largest};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype};
 use crate::tensor::Tensor;
@@ -70,10 +71,7 @@ impl Nll {
 impl Op for CrossEntropy {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "cross_entropy"
-    }
+    const NAMES: Names = names!["cross_entropy"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         expect_dtype("cross_entropy", inputs[1], DType::U32)?;
@@ -149,10 +147,7 @@ impl CrossEntropy {
 impl Op for CrossEntropyGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "cross_entropy"
-    }
+    const NAMES: Names = names!["cross_entropy"];
 
     fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
         self.0.by_rows(shapes, dim)

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::long::cast::indices;
 use crate::ops::long::refuse;
+use crate::ops::names::{Names, names};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
     named, of_sums, same_device,
@@ -109,10 +110,7 @@ impl Nll {
 impl Op for Nll {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "nll"
-    }
+    const NAMES: Names = names!["nll"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         expect_dtype("nll", inputs[1], DType::U32)?;

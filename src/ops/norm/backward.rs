@@ -8,6 +8,7 @@ use super::{NormShape, Normalise, Then, further, gpu};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::names::{Names, names};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -107,10 +108,7 @@ fn weight_and_result<'a, T>(norm: &NormShape, inputs: &'a [T]) -> [Option<&'a T>
 impl Op for GradientSums {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "norm_gradient_sums"
-    }
+    const NAMES: Names = names!["norm_gradient_sums"];
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         Ok((vec![2, self.0.sizes[1]], DType::F32))
@@ -133,10 +131,7 @@ impl Op for GradientSums {
 impl Op for NormaliseBackward {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "norm_backward"
-    }
+    const NAMES: Names = names!["norm_backward"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (halves, shape) = (self.0.then == Then::AddRelu, inputs[0].shape());

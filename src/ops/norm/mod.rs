@@ -21,6 +21,7 @@ pub(crate) use anygpu_host::norm::{NormShape, Then};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::names::{Names, names};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
@@ -44,10 +45,7 @@ pub(crate) fn further<'a, T>(norm: &NormShape, inputs: &'a [T]) -> [Option<&'a T
 impl Op for Moments {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "moments"
-    }
+    const NAMES: Names = names!["moments"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Moments(self.0))
@@ -71,10 +69,7 @@ impl Op for Moments {
 impl Op for Normalise {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "norm"
-    }
+    const NAMES: Names = names!["norm"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Normalise(self.0))

@@ -8,6 +8,7 @@ use anygpu_host::norm;
 use super::{Moments, NormShape, Normalise, Then};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::Result;
+use crate::ops::names::{Names, names};
 use crate::ops::traced::is_traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, only_on_the_host};
 use crate::tensor::Tensor;
@@ -29,10 +30,7 @@ impl NormaliseRows {
 impl Op for NormaliseRows {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "norm_rows"
-    }
+    const NAMES: Names = names!["norm_rows"];
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let mut further = inputs[1..].iter();

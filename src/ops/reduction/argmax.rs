@@ -9,6 +9,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
@@ -40,6 +41,7 @@ struct Arg {
 impl Op for Arg {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["argmin", "argmax"];
 
     fn name(&self) -> &'static str {
         if self.smallest { "argmin" } else { "argmax" }

@@ -16,6 +16,7 @@ use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, alike, read_rows};
 use crate::ops::reduction::scan::without_zeros;
 use crate::ops::shape::copy::strided_kernel;
@@ -81,6 +82,7 @@ impl Reduce {
 impl Op for Reduce {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["sum", "prod", "max", "min"];
 
     fn name(&self) -> &'static str {
         self.reduction.name()

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
 use crate::ops::reduction::reduce::{Reduction, countable};
 use crate::ops::traced::Traced;
@@ -47,6 +48,7 @@ pub(in crate::ops) fn running(x: &Tensor, reduction: Reduction, dim: usize) -> R
 impl Op for Scan {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["cumsum", "cumprod", "cummax", "cummin"];
 
     fn name(&self) -> &'static str {
         ["cumsum", "cumprod", "cummax", "cummin"][self.reduction as usize]

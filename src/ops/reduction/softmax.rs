@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
+use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
@@ -42,6 +43,7 @@ struct Softmax {
 impl Op for Softmax {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Raise);
+    const NAMES: Names = names!["log_softmax", "softmax"];
 
     fn name(&self) -> &'static str {
         if self.log { "log_softmax" } else { "softmax" }

@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inputs::MAX_RANK;
 use crate::ops::long::moved;
+use crate::ops::names::{Names, names};
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Saves, Strided, apply, named};
@@ -34,10 +35,7 @@ impl Flip {
 impl Op for Flip {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "flip"
-    }
+    const NAMES: Names = names!["flip"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Flip(self.dims.clone()))

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk, elements_each, neighbours_each};
 use crate::ops::long::moved;
+use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, alike, copies};
 use crate::ops::shape::join;
 use crate::ops::traced::Traced;
@@ -106,10 +107,7 @@ const FEW: usize = 1 << 15;
 impl Op for Cat {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "cat"
-    }
+    const NAMES: Names = names!["cat"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Cat(self.dim))
@@ -206,10 +204,7 @@ struct Contiguous;
 impl Op for Contiguous {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "contiguous"
-    }
+    const NAMES: Names = names!["contiguous"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Same)

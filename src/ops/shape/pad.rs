@@ -13,6 +13,7 @@ use crate::ops::elementwise::cast::number_word;
 use crate::ops::inplace::copy_;
 use crate::ops::inputs::{MAX_RANK, around, loops_within};
 use crate::ops::long::{moved, scalar, untracked};
+use crate::ops::names::{Names, names};
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
@@ -109,10 +110,7 @@ impl Pad {
 impl Op for Pad {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "pad"
-    }
+    const NAMES: Names = names!["pad"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Pad(self.padding, self.margins.clone()))
@@ -226,10 +224,7 @@ impl Fold {
 impl Op for Fold {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "pad_grad"
-    }
+    const NAMES: Names = names!["pad_grad"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();

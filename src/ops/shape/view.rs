@@ -10,6 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS};
 use crate::ops::inplace::copy_;
+use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, copies, fills};
 use crate::ops::shape::copy::strided_copy;
 use crate::ops::traced::Traced;
@@ -136,10 +137,7 @@ impl Place {
 impl Op for Place {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "place"
-    }
+    const NAMES: Names = names!["place"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         Ok((self.shape.clone(), inputs[0].dtype()))

@@ -11,6 +11,7 @@ use crate::device::cpu::collected;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
+use crate::ops::names::{Names, names};
 use crate::ops::spatial::resample::{Resample, ResampleCoordinates, ResampleFilter};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -133,10 +134,7 @@ impl Resize {
 impl Op for Resize {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "interpolate"
-    }
+    const NAMES: Names = names!["interpolate"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Interpolate { dim: self.dim, size: self.size, way: self.mode })
@@ -207,10 +205,7 @@ struct ResizeGrad(Resize);
 impl Op for ResizeGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "interpolate_grad"
-    }
+    const NAMES: Names = names!["interpolate_grad"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();

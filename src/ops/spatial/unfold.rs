@@ -8,6 +8,7 @@ use anygpu_host::window::{Window, WindowParams};
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, loops_within, scalar_header};
+use crate::ops::names::{Names, names};
 use crate::ops::spatial::window::{Sizes, over, window_setters};
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
@@ -78,10 +79,7 @@ struct ToColumns(Window);
 impl Op for ToColumns {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
-
-    fn name(&self) -> &'static str {
-        "unfold"
-    }
+    const NAMES: Names = names!["unfold"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Columns(self.0))
@@ -130,10 +128,7 @@ struct ToPlanes(Window);
 impl Op for ToPlanes {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "fold"
-    }
+    const NAMES: Names = names!["fold"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Planes(self.0))

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
 use crate::ops::long::pair;
+use crate::ops::names::Names;
 use crate::ops::parts::{alike, broadcast};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -167,6 +168,7 @@ struct Binary {
 impl Op for Binary {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfTables;
 
     fn name(&self) -> &'static str {
         self.function.name()
@@ -275,6 +277,7 @@ impl WithNumber {
 impl Op for WithNumber {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfTables;
 
     fn name(&self) -> &'static str {
         self.function.name()

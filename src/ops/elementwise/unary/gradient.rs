@@ -10,6 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Operand, Pointwise, operands};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::elements_each;
+use crate::ops::names::Names;
 use crate::ops::parts::alike;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
@@ -31,6 +32,7 @@ impl fmt::Debug for UnaryGrad {
 impl Op for UnaryGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+    const NAMES: Names = Names::OfTables;
 
     fn name(&self) -> &'static str {
         self.function.name()

@@ -20,6 +20,7 @@ use crate::ops::elementwise::onnx::{Composition, Onnx};
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
 use crate::ops::long::single;
+use crate::ops::names::Names;
 use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, no_gradient};
@@ -285,6 +286,7 @@ impl Unary {
 impl Op for Unary {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfTables;
 
     fn name(&self) -> &'static str {
         self.function.name()

@@ -12,6 +12,7 @@ use crate::autograd::is_recording;
 use crate::device::cpu::host_error;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
+use crate::ops::names::{Names, names};
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, only_on_the_host,
@@ -133,10 +134,7 @@ pub(super) fn attention(op: Fused, inputs: [&Tensor; 3]) -> Result<Tensor> {
 impl Op for Fused {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "attention"
-    }
+    const NAMES: Names = names!["attention"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Attention { scale: self.scale.into(), causal: self.causal })
@@ -184,10 +182,7 @@ impl Op for Fused {
 impl Op for FusedGrad {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "attention_grad"
-    }
+    const NAMES: Names = names!["attention_grad"];
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let sizes = Sizes::of([0, 1, 2].map(|i| inputs[i].shape()))?;

@@ -18,6 +18,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
+use crate::ops::names::{Names, names};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::stored::Stored;
@@ -89,10 +90,7 @@ impl Forward {
 impl Op for Forward {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
-
-    fn name(&self) -> &'static str {
-        "conv2d"
-    }
+    const NAMES: Names = names!["conv2d"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         (!self.1).then_some(Traced::Conv { groups: self.0.groups, window: self.0.window })

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::loops_within;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
+use crate::ops::names::{Names, names};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
 use crate::ops::traced::Traced;
@@ -84,6 +85,7 @@ impl InputGrad {
 impl Op for InputGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
+    const NAMES: Names = names!["conv_transpose2d", "conv2d_input_grad"];
 
     fn name(&self) -> &'static str {
         if self.transposed { "conv_transpose2d" } else { "conv2d_input_grad" }
@@ -195,10 +197,7 @@ impl WeightGrad {
 impl Op for WeightGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "conv2d_weight_grad"
-    }
+    const NAMES: Names = names!["conv2d_weight_grad"];
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         let [kh, kw] = self.0.window.params.kernel;

@@ -11,6 +11,7 @@ use anygpu_host::pool::parts::Parts;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
+use crate::ops::names::{Names, names};
 use crate::ops::spatial::window::Sizes;
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -60,6 +61,7 @@ impl Adaptive {
 impl Op for Adaptive {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+    const NAMES: Names = names!["adaptive_max_pool", "adaptive_avg_pool"];
 
     fn name(&self) -> &'static str {
         if self.max { "adaptive_max_pool" } else { "adaptive_avg_pool" }
@@ -116,10 +118,7 @@ struct AdaptiveGrad(Adaptive);
 impl Op for AdaptiveGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "adaptive_pool_grad"
-    }
+    const NAMES: Names = names!["adaptive_pool_grad"];
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let pool = &self.0;

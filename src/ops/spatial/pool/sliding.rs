@@ -10,6 +10,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::{loops_within, run_of};
+use crate::ops::names::{Names, names};
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
@@ -81,6 +82,7 @@ impl Windows {
 impl Op for Windows {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+    const NAMES: Names = names!["max_pool2d", "avg_pool2d"];
 
     fn name(&self) -> &'static str {
         if self.mode == Mode::Max { "max_pool2d" } else { "avg_pool2d" }
@@ -129,10 +131,7 @@ struct PoolGrad(Windows);
 impl Op for PoolGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "pool2d_grad"
-    }
+    const NAMES: Names = names!["pool2d_grad"];
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let Windows { window, mode } = &self.0;
@@ -157,10 +156,7 @@ pub(super) struct Positions(pub Windows);
 impl Op for Positions {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        "max_pool2d_with_indices"
-    }
+    const NAMES: Names = names!["max_pool2d_with_indices"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::MaxPoolPositions(self.0.window))

@@ -11,6 +11,7 @@ use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
+use crate::ops::names::Names;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_float};
 use crate::tensor::Tensor;
@@ -115,6 +116,7 @@ struct Product {
 impl Op for Product {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = Names::OfCaller;
 
     fn name(&self) -> &'static str {
         self.op
