@@ -56,6 +56,34 @@ impl Adapter for Caps {
     }
 }
 
+/// Classes of adapters, for the tables of the plans.
+#[cfg(test)]
+pub(super) mod classes {
+    use super::Caps;
+
+    /// A large card without cooperative matrices.
+    pub const HARDWARE: Caps = Caps {
+        max_binding_words: 1 << 29,
+        max_buffer_words: 1 << 30,
+        max_workgroups: 65_535,
+        subgroup: None,
+        software: false,
+        loop_budget: None,
+        flushes_subnormals: false,
+        f16: true,
+        cooperative: None,
+        max_invocations: 1024,
+        max_storage_buffers: 8,
+        max_immediates: 128,
+        workgroup_memory: 32 << 10,
+        gl: false,
+    };
+    pub const WITH_COOPERATIVE: Caps = Caps { cooperative: Some(16), ..HARDWARE };
+    /// Whose subgroups have 8 invocations.
+    pub const LAVAPIPE: Caps = Caps { software: true, subgroup: Some(8), ..HARDWARE };
+    pub const SWIFTSHADER: Caps = Caps { software: true, subgroup: Some(4), ..HARDWARE };
+}
+
 /// Returns the variant of a family that runs on a device for some params.
 pub(super) fn chosen<P: Params, W>(gpu: &Gpu, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>> {
     let forced = FORCED.get().filter(|(name, _)| *name == family.name);

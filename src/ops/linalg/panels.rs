@@ -8,9 +8,10 @@ use std::ops::Range;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
 use crate::ops::linalg::cooperative::HalfVariant;
+use crate::ops::linalg::matmul_tuning;
 use crate::ops::linalg::matmul_variants::{FAMILY, Loads, PanelVariant, may_share_loads};
 use crate::ops::stored::{HALVES, Stored};
-use crate::ops::{linalg::matmul_tuning, variants};
+use crate::ops::variants::{self, Adapter};
 
 params! {
     /// The parameters of `shaders/linalg/pack_operand.wgsl`.
@@ -188,10 +189,10 @@ impl Product {
     }
 
     /// Returns whether products on a device share loads within subgroups, for kernels that do so with other operands.
-    pub fn shares_loads(gpu: &Gpu) -> Result<bool> {
+    pub fn shares_loads(device: &impl Adapter) -> Result<bool> {
         let one = Product { m: 1, k: 1, n: 1, batch: 1, splits: 1, steps: [0; 2] };
         let to = Target { offset: 0, batch: 1, row: 1, inner: 1, outer: 0 };
-        Ok(may_share_loads(gpu.caps()) && variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?.way == Loads::Shared)
+        Ok(may_share_loads(device.caps()) && device.chosen(&FAMILY, &one.params(None, to)?)?.way == Loads::Shared)
     }
 
     /// Returns the kernel of a variant.

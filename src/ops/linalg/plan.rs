@@ -366,28 +366,7 @@ mod tests {
     use super::*;
     use crate::device::gpu::Caps;
     use crate::ops::linalg::panels::{Product, Target};
-
-    /// A large card with everything; the tables change what a class of devices does not have.
-    const HARDWARE: Caps = Caps {
-        max_binding_words: 1 << 29,
-        max_buffer_words: 1 << 30,
-        max_workgroups: 65_535,
-        subgroup: None,
-        software: false,
-        loop_budget: None,
-        flushes_subnormals: false,
-        f16: true,
-        cooperative: None,
-        max_invocations: 1024,
-        max_storage_buffers: 8,
-        max_immediates: 128,
-        workgroup_memory: 32 << 10,
-        gl: false,
-    };
-    const WITH_COOPERATIVE: Caps = Caps { cooperative: Some(16), ..HARDWARE };
-    /// Whose subgroups have 8 invocations.
-    const LAVAPIPE: Caps = Caps { software: true, subgroup: Some(8), ..HARDWARE };
-    const SWIFTSHADER: Caps = Caps { software: true, subgroup: Some(4), ..HARDWARE };
+    use crate::ops::variants::classes::{HARDWARE, LAVAPIPE, SWIFTSHADER, WITH_COOPERATIVE};
 
     /// Returns dense operands of one type; those of [`F32_T`] and [`F16_T`] have a right one whose steps of k lie side by side.
     fn products(of: (DType, bool), [batch, m, k, n]: [usize; 4]) -> Products {

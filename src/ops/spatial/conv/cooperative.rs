@@ -8,7 +8,7 @@ use anygpu_host::window::{Window, WindowParams};
 use super::geometry::{COLUMNS, Geometry, Pass};
 use super::implicit_variants::{Computed, LONGEST, compare_with_host, examples};
 use super::plan::MOST_PARTIAL;
-use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, Variant, params, shader};
+use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::Sizes;

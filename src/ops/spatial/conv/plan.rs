@@ -9,15 +9,14 @@ use anygpu_host::conv::plan::winograd_suits;
 use super::cooperative::{self, GradientParts, Matrices, ROOM};
 use super::geometry::{Geometry, PASS};
 use super::implicit::{Tiles, Work};
-use super::implicit_variants::{self, COLUMNS, ImplicitParams, ImplicitVariant};
+use super::implicit_variants;
 use super::registers::Registers;
-use crate::device::gpu::Gpu;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::linalg::cooperative as products;
 use crate::ops::linalg::matmul_variants;
 use crate::ops::linalg::panels::{MAX_SOFTWARE_DEPTH, Product};
-use crate::ops::variants;
+use crate::ops::variants::{self, Adapter};
 
 /// The ways to compute a convolution.
 #[derive(Debug)]
@@ -63,66 +62,15 @@ pub(super) enum WeightGrad {
     Columns,
 }
 
-/// What an adapter has, for plans.
-pub(super) trait Adapter {
-    /// Returns whether the kernels in registers are faster than others.
-    fn adds_in_registers(&self) -> bool;
-
-    fn is_software(&self) -> bool;
-
-    /// Returns the words of the largest buffer that kernels can bind.
-    fn largest_binding(&self) -> usize;
-
-    /// Returns whether products share loads within subgroups.
-    fn shares_loads(&self) -> Result<bool>;
-
-    /// Returns the variant of cooperative matrices for a product `[m, k] · [k, n]` of f16, if there is one.
-    fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>>;
-
-    /// Returns the variant of tiles: [`COLUMNS`] if there is none.
-    fn tiles(&self, params: &ImplicitParams) -> Result<&'static ImplicitVariant>;
-}
-
-/// Where the op table asks for a variant, ways without variants are left out.
-impl Adapter for Gpu {
-    fn adds_in_registers(&self) -> bool {
-        self.caps().software && !variants::any_asked_for()
-    }
-
-    fn is_software(&self) -> bool {
-        self.caps().software
-    }
-
-    fn largest_binding(&self) -> usize {
-        Gpu::largest_binding(self)
-    }
-
-    fn shares_loads(&self) -> Result<bool> {
-        Product::shares_loads(self)
-    }
-
-    fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
-        match variants::asked_for(&implicit_variants::FAMILY) {
-            true => Ok(None),
-            false => products::chosen(self, &cooperative::FAMILY, sizes),
-        }
-    }
-
-    fn tiles(&self, params: &ImplicitParams) -> Result<&'static ImplicitVariant> {
-        match variants::asked_for(&matmul_variants::FAMILY) {
-            true => Ok(&COLUMNS),
-            false => variants::chosen(self, &implicit_variants::FAMILY, params),
-        }
-    }
-}
-
 /// Returns the way to compute a convolution of images and a weight of these types.
 pub(super) fn forward(adapter: &impl Adapter, g: &Geometry, types: [DType; 2]) -> Result<Forward> {
     let (rows, depth, columns) = (g.group_out(), g.depth(), g.images * g.window.pixels());
     if depth == 0 {
         return Ok(Forward::Nothing);
     }
-    if adapter.adds_in_registers()
+    // Where the op table asks for a variant, ways without variants are left out.
+    if adapter.caps().software
+        && !variants::any_asked_for()
         && let Some(registers) = g.registers()
     {
         return Ok(Forward::Registers(registers));
@@ -213,13 +161,23 @@ pub(super) fn run(g: &Geometry) -> usize {
     pixels.saturating_mul(weights).div_ceil(MOST_PARTIAL).clamp(RUN[0], RUN[1])
 }
 
-/// Returns the variant of cooperative matrices for a product `[m, k] · [k, n]` of operands of these types.
+/// Returns the variant of cooperative matrices for a product `[m, k] · [k, n]` of operands of these types, unless the op table asks for one
+/// of tiles.
 fn matrices(adapter: &impl Adapter, types: [DType; 2], sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
-    if types == [DType::F16; 2] { adapter.matrices(sizes) } else { Ok(None) }
+    if types != [DType::F16; 2] || variants::asked_for(&implicit_variants::FAMILY) {
+        return Ok(None);
+    }
+    products::chosen(adapter, &cooperative::FAMILY, sizes)
 }
 
+/// Returns the variant of tiles for some work, unless the op table asks for one of the products of columns.
 fn tiles(adapter: &impl Adapter, work: Option<Work>) -> Result<Option<Tiles>> {
-    work.map_or(Ok(None), |work| Tiles::of(&work, |params| adapter.tiles(params)))
+    match work {
+        Some(work) if !variants::asked_for(&matmul_variants::FAMILY) => {
+            Tiles::of(&work, |params| adapter.chosen(&implicit_variants::FAMILY, params))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Returns whether Winograd's method saves time, and its operands can be bound. With few channels, the transforms take more time than the
@@ -228,13 +186,13 @@ fn winograd(adapter: &impl Adapter, g: &Geometry) -> Result<bool> {
     const LEAST_CHANNELS: usize = 16;
     const LEAST_CHANNELS_IN_BLOCKS: usize = 64;
     let channels = [g.channels, g.out_channels];
-    if !adapter.is_software() || !winograd_suits(g) || channels.iter().any(|&c| c > MAX_SOFTWARE_DEPTH) {
+    if !adapter.caps().software || !winograd_suits(g) || channels.iter().any(|&c| c > MAX_SOFTWARE_DEPTH) {
         return Ok(false);
     }
     if g.winograd_words() > adapter.largest_binding() {
         return Ok(false);
     }
-    let least = if adapter.shares_loads()? { LEAST_CHANNELS_IN_BLOCKS } else { LEAST_CHANNELS };
+    let least = if Product::shares_loads(adapter)? { LEAST_CHANNELS_IN_BLOCKS } else { LEAST_CHANNELS };
     Ok(channels.iter().all(|&c| c >= least))
 }
 
@@ -251,7 +209,7 @@ fn blocks(adapter: &impl Adapter, [rows, depth, channels]: [usize; 3], padded: [
     const ROWS: usize = 5;
     let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(super::blocks::FOUR);
     let suits = elements <= PASS && (1..=MAX_SOFTWARE_DEPTH).contains(&depth) && rows >= ROWS;
-    Ok(suits && adapter.shares_loads()?)
+    Ok(suits && Product::shares_loads(adapter)?)
 }
 
 #[cfg(test)]
@@ -259,39 +217,7 @@ mod tests {
     use super::*;
     use crate::device::gpu::Caps;
     use crate::ops::spatial::conv::Conv;
-
-    /// Adapters whose variants are all right.
-    struct Class<'a>(&'a Caps);
-
-    impl Adapter for Class<'_> {
-        fn adds_in_registers(&self) -> bool {
-            self.0.software
-        }
-
-        fn is_software(&self) -> bool {
-            self.0.software
-        }
-
-        fn largest_binding(&self) -> usize {
-            32 << 20
-        }
-
-        fn shares_loads(&self) -> Result<bool> {
-            Ok(matmul_variants::may_share_loads(self.0))
-        }
-
-        fn matrices(&self, sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
-            let params = products::params(sizes)?;
-            let mut all = products::order(self.0).iter().copied();
-            let first = all.find(|v| (v.fits)(self.0) && v.suits.accepts(Some(&params)));
-            Ok(first.filter(|v| v.way == products::Way::HalfPanels))
-        }
-
-        fn tiles(&self, params: &ImplicitParams) -> Result<&'static ImplicitVariant> {
-            let all = implicit_variants::order(self.0).iter();
-            Ok(all.copied().find(|v| (v.fits)(self.0) && v.suits.accepts(Some(params))).expect("columns suit all"))
-        }
-    }
+    use crate::ops::variants::classes::{HARDWARE, LAVAPIPE, SWIFTSHADER, WITH_COOPERATIVE};
 
     /// Images, channels, output channels, groups; size; kernel, stride, padding.
     type Layer = ([usize; 4], usize, [usize; 3]);
@@ -309,41 +235,23 @@ mod tests {
         ([1, 512, 1000, 1], 1, [1, 1, 0]),
     ];
 
-    const HARDWARE: Caps = Caps {
-        max_binding_words: 32 << 20,
-        max_buffer_words: 64 << 20,
-        max_workgroups: 65_535,
-        subgroup: Some(32),
-        software: false,
-        loop_budget: None,
-        flushes_subnormals: false,
-        f16: true,
-        cooperative: None,
-        max_invocations: 1024,
-        max_storage_buffers: 16,
-        max_immediates: 128,
-        workgroup_memory: 32 << 10,
-        gl: false,
-    };
-
     fn ways(caps: &Caps, dtype: DType) -> Vec<[String; 3]> {
-        let adapter = Class(caps);
         let layer =
             |&([images, channels, rows, groups], size, [kernel, stride, padding]): &Layer| -> Result<[String; 3]> {
                 let conv = Conv::<2>::new().stride(stride).padding(padding).groups(groups);
                 let g = conv.geometry(&[images, channels, size, size], &[rows, channels / groups, kernel, kernel])?;
                 let types = [dtype; 2];
-                let forward = match forward(&adapter, &g, types)? {
+                let forward = match forward(caps, &g, types)? {
                     Forward::Cooperative(variant) => variant.name.to_owned(),
                     Forward::Implicit(tiles) => tiles.variant.name.to_owned(),
                     other => format!("{other:?}"),
                 };
-                let input_grad = match input_grad(&adapter, &g, types)? {
+                let input_grad = match input_grad(caps, &g, types)? {
                     InputGrad::Cooperative(variant, _) => variant.name.to_owned(),
                     InputGrad::Implicit(tiles) => tiles.variant.name.to_owned(),
                     other => format!("{other:?}"),
                 };
-                let weight_grad = match weight_grad(&adapter, &g, types)? {
+                let weight_grad = match weight_grad(caps, &g, types)? {
                     WeightGrad::Cooperative(variant, _) => variant.name.to_owned(),
                     WeightGrad::Implicit(tiles) => tiles.variant.name.to_owned(),
                     other => format!("{other:?}"),
@@ -361,17 +269,13 @@ mod tests {
 
     #[test]
     fn cooperative_matrices_multiply_halves() {
-        let caps = Caps { cooperative: Some(16), ..HARDWARE };
-        assert_eq!(ways(&caps, DType::F16), [["cooperative_16"; 3]; 9]);
-        assert_eq!(ways(&caps, DType::F32), ways(&HARDWARE, DType::F32));
+        assert_eq!(ways(&WITH_COOPERATIVE, DType::F16), [["cooperative_16"; 3]; 9]);
+        assert_eq!(ways(&WITH_COOPERATIVE, DType::F32), ways(&HARDWARE, DType::F32));
     }
 
-    /// Lavapipe, which has subgroups, and adapters without.
     #[test]
     fn software_adapters_have_ways_of_their_own() {
-        let caps = Caps { software: true, subgroup: Some(8), ..HARDWARE };
-        assert_eq!(ways(&caps, DType::F32), [["Blocks"; 3]; 9]);
-        let caps = Caps { subgroup: None, ..caps };
-        assert_eq!(ways(&caps, DType::F32), [["Columns"; 3]; 9]);
+        assert_eq!(ways(&LAVAPIPE, DType::F32), [["Blocks"; 3]; 9]);
+        assert_eq!(ways(&SWIFTSHADER, DType::F32), [["Columns"; 3]; 9]);
     }
 }
