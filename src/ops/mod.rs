@@ -7,7 +7,6 @@
 //! families share. Compositions of ops do not need this: they are methods of `Tensor`.
 
 mod autocast;
-mod choices;
 pub(crate) mod combine;
 pub(crate) mod custom_grad;
 mod elementwise;
@@ -31,6 +30,7 @@ mod saves;
 mod shape;
 mod spatial;
 mod stored;
+mod tiling;
 #[cfg_attr(not(feature = "onnx"), allow(dead_code, unused_imports, reason = "only the export to ONNX reads a trace"))]
 pub(crate) mod traced;
 pub(crate) mod variants;

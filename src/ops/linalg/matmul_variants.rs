@@ -2,8 +2,8 @@
 
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, PUT, Suits, Variant, shader, wgsl};
 use crate::error::Result;
-use crate::ops::choices::Sizes;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Product, ProductParams, Target, row_tiles};
+use crate::ops::tiling::Sizes;
 
 /// The text before the source of each variant, and that of convolutions that are products in tiles.
 pub(super) const PLACES: &str = wgsl!("linalg/matmul_places");
@@ -75,7 +75,7 @@ static PANELS: PanelVariant = Variant {
     grid: TILED,
 };
 
-/// Uses workgroup memory, and 8 × 8 elements for each invocation. [`choices`](crate::ops::choices) says for which sizes this
+/// Uses workgroup memory, and 8 × 8 elements for each invocation. [`plan`](super::plan) says for which sizes this
 /// and the next variants are.
 static BLOCKS_128: PanelVariant = Variant {
     name: "blocks_128",

@@ -26,11 +26,11 @@ use std::ops::Range;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::choices::{ENOUGH, FEWEST_STEPS, Sizes};
 use crate::ops::linalg::cooperative::{self, HalfVariant};
 use crate::ops::linalg::matmul_variants;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, MAX_SOFTWARE_DEPTH, Pack};
 use crate::ops::linalg::unpacked::{self, UnpackedParams, UnpackedVariant};
+use crate::ops::tiling::{ENOUGH, FEWEST_STEPS, Sizes};
 use crate::ops::variants::{self, Adapter};
 
 /// The most rows or columns of a product that never uses panels.

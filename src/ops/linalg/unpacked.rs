@@ -6,13 +6,13 @@ use crate::device::gpu::{
 };
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::choices::Sizes;
 use crate::ops::linalg::matmul_variants::{
     OF_64, PRODUCT, SUBGROUP_SUMS, SUBGROUP_TILES, TILE_PRODUCT, numbers, workgroups_that_share,
 };
 use crate::ops::linalg::panels::{INDEX_MAP, MAX_SOFTWARE_DEPTH, row_tiles};
 use crate::ops::linalg::plan::FEW;
 use crate::ops::stored::{HALVES, Stored, words};
+use crate::ops::tiling::Sizes;
 use crate::ops::variants::{self, Adapter};
 
 params! {

@@ -11,7 +11,6 @@ use super::plan::MOST_PARTIAL;
 use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::choices::Sizes;
 use crate::ops::linalg::cooperative::{self, HALF_PANELS, HalfVariant, STEPS, WIDTH};
 use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::linalg::panels::{ALONE, IndexMap, MAX_DEPTH, PACK_RUN, Pack, Product, ProductParams, Target};
@@ -19,6 +18,7 @@ use crate::ops::linalg::plan::OFTEN;
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::Stored;
+use crate::ops::tiling::Sizes;
 
 params! {
     struct Params {

@@ -5,11 +5,11 @@ use super::geometry::{Geometry, PASS};
 use super::implicit_variants::{ImplicitParams, ImplicitVariant, Way};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::choices::Sizes;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::linalg::panels::{B_WIDTH, IndexMap, MAX_DEPTH, Pack};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
+use crate::ops::tiling::Sizes;
 
 /// Steps of the sum in a tile; `DEPTH` in `tile_product.wgsl`.
 const STEPS: usize = 8;

@@ -11,10 +11,10 @@ use crate::device::gpu::{
 };
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::choices::Sizes;
 use crate::ops::linalg::matmul_variants::{PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
 use crate::ops::spatial::window::WINDOW;
 use crate::ops::stored::{HALVES, Stored, words};
+use crate::ops::tiling::Sizes;
 
 params! {
     /// The parameters of `shaders/spatial/conv/conv_implicit.wgsl`.
@@ -80,7 +80,7 @@ pub(super) enum Way {
 /// A variant of the convolution.
 pub(super) type ImplicitVariant = Variant<ImplicitParams, Way>;
 
-/// Tiles of 32 × 128. [`choices`](crate::ops::choices) says for which sizes this and the next variants are.
+/// Tiles of 32 × 128. [`plan`](super::plan) says for which sizes this and the next variants are.
 const IMPLICIT_32: ImplicitVariant = Variant {
     name: "implicit_32",
     shader: SHADER_32,

@@ -1,8 +1,24 @@
-//! The ways in which an adapter computes a convolution or a gradient of it, and which of them runs.
+//! The ways in which an adapter computes a convolution or a gradient of it, and which of them runs: the first one that suits the
+//! adapter, the types of the operands and the sizes. The tables of the tests show it for common layers. What the host does is in
+//! `crates/host/src/conv/plan.rs`.
 //!
-//! Each function returns the first way that suits the adapter, the types of the operands and the sizes. The table of the tests shows it
-//! for common layers. What the host does is in `crates/host/src/conv/plan.rs`. Which variant of tiles or of cooperative matrices runs is
-//! in [`choices`](crate::ops::choices).
+//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
+//! kernels, and were never timed):
+//!
+//! | convolution: m channels of the result, n pixels; gradients alike | way, and its variant |
+//! |---|---|
+//! | groups of few channels (`is_thin`) | `Direct` |
+//! | f16 only, with 32 rows, columns and steps of k of the product, where the adapter has cooperative matrices; not the gradient of an image under a stride | `Cooperative`: `cooperative_16`, `_8` |
+//! | gradient of an image of fewer than 16 channels, or with more than 16 places between windows | `Columns` |
+//! | gradient of a weight, without images or from such that one image fills a pass | `Columns` |
+//! | m up to 32, or 65 to 96, or 129 to 160 | `Implicit`: `implicit_32` |
+//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `Implicit`: `implicit_128` |
+//! | others | `Implicit`: `implicit_64` |
+//!
+//! On software adapters, `Registers` and `Direct` come first, then `Winograd`, `Blocks` (where products share loads within subgroups), and
+//! `Columns`. `Implicit` runs there where the op table asks for it.
+//!
+//! [`ENOUGH`]: crate::ops::tiling::ENOUGH
 
 use anygpu_host::conv::plan::winograd_suits;
 

@@ -1,24 +1,4 @@
-//! Which variant of a convolution runs, by the class of the device and by the sizes: the variants' `suits`, in one place. The first
-//! that suits the sizes, fits the device, and is right there in a trial. Those of products are in `linalg/plan.rs`, with what only
-//! they need; here is what both share.
-//!
-//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
-//! kernels, and were never timed):
-//!
-//! | convolution: m channels of the result, n pixels; gradients alike | variant |
-//! |---|---|
-//! | groups of few channels (`Geometry::direct`) | no variant: `conv_direct.wgsl` |
-//! | f16 only, with [`FEWEST_COOPERATIVE`] rows, columns and steps of k of the product, where the adapter has cooperative matrices; not the gradient of an image under a stride | `conv2d_cooperative/cooperative_16`, `_8` |
-//! | gradient of an image of fewer than 16 channels, or with more than 16 places between windows | `conv2d/columns` |
-//! | gradient of a weight, without images or from such that one image fills a pass | `conv2d/columns` |
-//! | m up to 32, or 65 to 96, or 129 to 160 | `conv2d/implicit_32` |
-//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv2d/implicit_128` |
-//! | others | `conv2d/implicit_64` |
-//!
-//! On software adapters, convolutions run as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's
-//! method (`Geometry::winograd`; with `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups` from
-//! blocks of images (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
-//! computed in registers (`conv_registers.wgsl`). The other variants run there where the op table asks for them.
+//! How many tiles a result has, by which products (`linalg/plan.rs`) and convolutions (`spatial/conv/plan.rs`) choose among variants.
 
 /// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
 /// better.
