@@ -195,14 +195,16 @@ impl<const D: usize> Conv<D> {
 }
 
 impl Conv<2> {
-    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`.
+    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`. What the paddings of two sides do not have in common is
+    /// a part of x.
     fn geometry(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
         let (&[images, channels, h, wd], &[out_channels, _, kh, kw]) = (x, w) else {
             let detail = "the input is [N, C, H, W], the weight [OC, C / groups, KH, KW]";
             return Err(Error::shapes("conv2d", x, w, detail));
         };
         self.check_channels("conv2d", x, w)?;
-        let window = over(WindowParams { kernel: [kh, kw], ..self.window }, "conv2d", [h, wd], false)?;
+        let (conv, _) = self.evened(self.margins("conv2d", [kh, kw])?);
+        let window = over(WindowParams { kernel: [kh, kw], ..conv.window }, "conv2d", [h, wd], false)?;
         Ok(Geometry(conv::Sizes { images, channels, out_channels, groups: self.groups, window }))
     }
 

@@ -123,7 +123,7 @@ impl<const D: usize> Conv<D> {
     }
 
     /// Splits margins into the padding of both sides, which the options get, and the rest of each side.
-    fn evened(mut self, margins: [[usize; 2]; D]) -> (Self, [[usize; 2]; D]) {
+    pub(super) fn evened(mut self, margins: [[usize; 2]; D]) -> (Self, [[usize; 2]; D]) {
         self.window.padding = margins.map(|[before, after]| before.min(after));
         let padding = self.window.padding;
         (self, std::array::from_fn(|d| margins[d].map(|margin| margin - padding[d])))

@@ -279,19 +279,67 @@ mod tests {
 
     #[test]
     fn hardware_reads_the_images() {
-        let expected = [["implicit_32"; 3]; 9];
+        let expected = [
+            ["implicit_32", "Columns", "implicit_32"],
+            ["implicit_32", "Columns", "implicit_32"],
+            ["implicit_64", "Columns", "implicit_64"],
+            ["implicit_64", "implicit_64", "implicit_64"],
+            ["implicit_64", "implicit_64", "implicit_64"],
+            ["implicit_64", "implicit_64", "implicit_64"],
+            ["implicit_64", "implicit_64", "implicit_64"],
+            ["Direct", "Direct", "Direct"],
+            ["implicit_64", "implicit_64", "implicit_64"],
+        ];
         assert_eq!(ways(&HARDWARE, DType::F32), expected);
     }
 
+    /// Few channels or pixels are none for cooperative matrices, nor are gradients of images under a stride.
     #[test]
     fn cooperative_matrices_multiply_halves() {
-        assert_eq!(ways(&WITH_COOPERATIVE, DType::F16), [["cooperative_16"; 3]; 9]);
+        let expected = [
+            ["implicit_32", "Columns", "implicit_32"],
+            ["implicit_32", "Columns", "implicit_32"],
+            ["cooperative_16", "Columns", "cooperative_16"],
+            ["cooperative_16", "cooperative_16", "cooperative_16"],
+            ["cooperative_16", "implicit_64", "cooperative_16"],
+            ["cooperative_16", "implicit_64", "cooperative_16"],
+            ["cooperative_16", "cooperative_16", "cooperative_16"],
+            ["Direct", "Direct", "Direct"],
+            ["implicit_64", "implicit_64", "implicit_64"],
+        ];
+        assert_eq!(ways(&WITH_COOPERATIVE, DType::F16), expected);
         assert_eq!(ways(&WITH_COOPERATIVE, DType::F32), ways(&HARDWARE, DType::F32));
     }
 
     #[test]
-    fn software_adapters_have_ways_of_their_own() {
-        assert_eq!(ways(&LAVAPIPE, DType::F32), [["Blocks"; 3]; 9]);
-        assert_eq!(ways(&SWIFTSHADER, DType::F32), [["Columns"; 3]; 9]);
+    fn lavapipe_reads_blocks_of_images() {
+        let expected = [
+            ["Blocks", "Columns", "Blocks"],
+            ["Blocks", "Blocks", "Blocks"],
+            ["Blocks", "Columns", "Blocks"],
+            ["Winograd", "Winograd", "Blocks"],
+            ["Blocks", "Columns", "Blocks"],
+            ["Blocks", "Columns", "Blocks"],
+            ["Blocks", "Blocks", "Blocks"],
+            ["Registers(Tiles)", "Direct", "Direct"],
+            ["Registers(Points)", "Columns", "Blocks"],
+        ];
+        assert_eq!(ways(&LAVAPIPE, DType::F32), expected);
+    }
+
+    #[test]
+    fn other_software_adapters_write_columns() {
+        let expected = [
+            ["Columns", "Columns", "Columns"],
+            ["Columns", "Columns", "Columns"],
+            ["Columns", "Columns", "Columns"],
+            ["Winograd", "Winograd", "Columns"],
+            ["Columns", "Columns", "Columns"],
+            ["Columns", "Columns", "Columns"],
+            ["Columns", "Columns", "Columns"],
+            ["Registers(Tiles)", "Direct", "Direct"],
+            ["Registers(Points)", "Columns", "Columns"],
+        ];
+        assert_eq!(ways(&SWIFTSHADER, DType::F32), expected);
     }
 }
