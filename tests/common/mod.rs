@@ -6,7 +6,7 @@ pub use anygpu::testing::{adapters, device, devices};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anygpu::{Device, Tensor};
+use anygpu::{Device, DeviceKind, Tensor};
 
 /// Waits until no other test holds what this returns. Every test of `tests/alone/`, `tests/train/`, `tests/breaking/` and
 /// `tests/allocations/` begins with it, since the generator, the counters and the errors of a device are those of the process.
@@ -28,6 +28,17 @@ pub fn devices_in_turn() -> Vec<Device> {
     let test = std::thread::current().name().unwrap_or_default().bytes().map(usize::from).sum::<usize>();
     let own = (0..EACH).map(|i| adapters[(test + i) % adapters.len()].clone());
     [all[0].clone()].into_iter().chain(own).collect()
+}
+
+/// Returns the adapters for the `i`-th shape of a test. Software adapters take seconds to compile the kernels of a shape, so that each
+/// shape has two of them, in turn.
+pub fn adapters_of_shape(i: usize) -> Vec<Device> {
+    const EACH: usize = 2;
+    let adapters = devices().into_iter().filter(|device| !device.is_cpu());
+    let (software, mut all): (Vec<Device>, Vec<Device>) =
+        adapters.partition(|device| device.info().kind == DeviceKind::Software);
+    all.extend((0..software.len().min(EACH)).map(|more| software[(i + more) % software.len()].clone()));
+    all
 }
 
 /// Panics with `what`, the device, the shape, and the worst element if a tensor is not as expected.

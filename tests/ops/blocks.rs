@@ -1,9 +1,9 @@
 //! Convolutions over blocks of four images or channels, which software adapters with subgroups compute, against the host.
 //! The other devices compute the same shapes in their ways.
 
-use anygpu::{Conv, DType, Device, DeviceKind, Result, Tensor};
+use anygpu::{Conv, DType, Device, Result, Tensor};
 
-use crate::common::{devices, signed, values};
+use crate::common::{adapters_of_shape, devices, signed, values};
 
 /// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, and the options.
 type Shape = ([usize; 4], [usize; 4], Conv<2>);
@@ -53,15 +53,11 @@ fn results(device: &Device, (x, w, conv): &Shape) -> Result<Vec<Tensor>> {
     Ok([vec![y.detach()], grads.to_vec()].concat())
 }
 
-/// Software adapters take seconds to compile the kernels of a shape, so each shape runs on two of them.
 #[test]
 fn convolutions_in_blocks() -> Result<()> {
-    let (software, hardware): (Vec<Device>, Vec<Device>) =
-        devices().into_iter().filter(|d| !d.is_cpu()).partition(|d| d.info().kind == DeviceKind::Software);
     for (i, shape) in shapes().iter().enumerate() {
         let expected = results(&Device::cpu(), shape)?;
-        let two = (0..software.len().min(2)).map(|more| &software[(i + more) % software.len()]);
-        for device in hardware.iter().chain(two) {
+        for device in &adapters_of_shape(i) {
             for (got, (expected, name)) in
                 results(device, shape)?.iter().zip(expected.iter().zip(["y", "dx", "dw", "db"]))
             {

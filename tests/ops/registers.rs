@@ -3,7 +3,7 @@
 
 use anygpu::{Conv, DType, Device, DeviceKind, Result, Tensor};
 
-use crate::common::{devices, signed, values};
+use crate::common::{adapters_of_shape, devices, signed, values};
 
 /// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, and the options.
 type Shape = ([usize; 4], [usize; 4], Conv<2>);
@@ -51,11 +51,8 @@ fn operand(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<
     signed(&more, seed).tensor(DType::F32, device)?.narrow(0, 1, shape[0])?.to_dtype(dtype)
 }
 
-/// Software adapters take seconds to compile the kernels of a shape, so each shape runs on two of them.
 #[test]
 fn convolutions_in_registers() -> Result<()> {
-    let (software, hardware): (Vec<Device>, Vec<Device>) =
-        devices().into_iter().filter(|d| !d.is_cpu()).partition(|d| d.info().kind == DeviceKind::Software);
     let results = |(x, w, conv): &Shape, dtype: DType, device: &Device| -> Result<[Tensor; 2]> {
         let (x, bias) = (operand(x, 1, dtype, device)?, operand(&w[..1], 3, dtype, device)?);
         let w = operand(w, 2, dtype, device)?;
@@ -66,8 +63,7 @@ fn convolutions_in_registers() -> Result<()> {
         let more: &[DType] = if matches!(i, 1 | 9 | 18 | 22) { &[DType::F16, DType::BF16] } else { &[] };
         for &dtype in [DType::F32].iter().chain(more) {
             let expected = results(shape, dtype, &Device::cpu())?;
-            let two = (0..software.len().min(2)).map(|more| &software[(i + more) % software.len()]);
-            for device in hardware.iter().chain(two) {
+            for device in &adapters_of_shape(i) {
                 for (got, expected) in results(shape, dtype, device)?.iter().zip(&expected) {
                     assert_eq!(got.shape(), expected.shape());
                     let (got, expected) = (values(got)?, values(expected)?);

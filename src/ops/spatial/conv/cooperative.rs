@@ -48,8 +48,6 @@ pub(super) struct Room {
 /// As many panels as products always may have, and as many parts as the gradient of a weight has elsewhere.
 pub(super) const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
 
-pub(super) use crate::ops::linalg::cooperative::HalfVariant as Matrices;
-
 /// The same variants as those of products, which have a trial of their own with the kernels of this file.
 pub(super) static FAMILY: Family<ProductParams, cooperative::Way> =
     Family { name: "conv2d_cooperative", order: cooperative::order, attempt };
@@ -139,7 +137,7 @@ impl Geometry {
     pub fn forward_cooperative(
         &self,
         gpu: &Gpu,
-        variant: &Matrices,
+        variant: &HalfVariant,
         [x, w]: [Stored; 2],
         bias: Option<Stored>,
         out: &Buffer,
@@ -151,7 +149,7 @@ impl Geometry {
     pub fn input_grad_cooperative(
         &self,
         gpu: &Gpu,
-        (variant, turned): (&Matrices, &Geometry),
+        (variant, turned): (&HalfVariant, &Geometry),
         [dy, w]: [Stored; 2],
         out: &Buffer,
     ) -> Result<Vec<Kernel>> {
@@ -274,7 +272,7 @@ impl Geometry {
     pub fn weight_grad_cooperative(
         &self,
         gpu: &Gpu,
-        variant: &Matrices,
+        variant: &HalfVariant,
         parts: &GradientParts,
         [dy, x]: [Stored; 2],
         out: &Buffer,

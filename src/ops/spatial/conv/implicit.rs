@@ -111,17 +111,15 @@ impl Tiles {
 
     /// Returns the sums of a result of `total` elements, and memory for their parts.
     fn sums(self, gpu: &Gpu, total: usize, out: &Buffer) -> Result<Sums> {
-        let Tiles { variant, parts, passes } = self;
-        let to = if parts * passes == 1 { out.clone() } else { gpu.alloc(parts * passes * total)? };
-        Ok(Sums { variant, parts, passes, total, to })
+        let parts = self.parts * self.passes;
+        let to = if parts == 1 { out.clone() } else { gpu.alloc(parts * total)? };
+        Ok(Sums { tiles: self, total, to })
     }
 }
 
 /// The sums of a result, and where their parts go.
 struct Sums {
-    variant: &'static ImplicitVariant,
-    parts: usize,
-    passes: usize,
+    tiles: Tiles,
     /// The elements of the result.
     total: usize,
     to: Buffer,
@@ -137,19 +135,20 @@ impl Sums {
         operands: (&Buffer, Stored),
         bias: Option<&Buffer>,
     ) -> Kernel {
+        let Tiles { variant, parts, .. } = self.tiles;
         let params = ImplicitParams {
-            tiles_split: tiles.div_ceil(self.parts),
-            splits: self.parts,
-            z_count: params.z_count * self.parts,
+            tiles_split: tiles.div_ceil(parts),
+            splits: parts,
+            z_count: params.z_count * parts,
             batch: self.total,
             ..params
         };
-        params.kernel(self.variant, choices, operands, bias, &self.to)
+        params.kernel(variant, choices, operands, bias, &self.to)
     }
 
     /// Returns the kernels that add up the parts.
     fn added(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
-        let parts = self.parts * self.passes;
+        let parts = self.tiles.parts * self.tiles.passes;
         if parts == 1 { Ok(Vec::new()) } else { sum_parts(gpu, &self.to, [1, parts, self.total], out) }
     }
 }
@@ -261,7 +260,7 @@ impl Geometry {
         let (panels, pack) = self.weight_panels(gpu, weight, [channels, self.depth()], [rows, taps])?;
         let mut kernels = vec![pack];
         if phases.iter().flatten().any(|phase| phase.taps == 0) {
-            kernels.push(fill_kernel(&sums.to, 0, sums.parts * total, 0));
+            kernels.push(fill_kernel(&sums.to, 0, tiles.parts * total, 0));
         }
         for (y, x) in phases[0].iter().flat_map(|y| phases[1].iter().map(move |x| (y, x))) {
             let taps = y.taps * x.taps;
@@ -354,7 +353,7 @@ impl Geometry {
             kernels.push(pack.batch(dy.after(first * self.out_image()), groups, &grads));
             let params = ImplicitParams {
                 k,
-                offset: pass * sums.parts * total,
+                offset: pass * tiles.parts * total,
                 a_depth: k,
                 image_offset: x.offset + first * self.image(),
                 ..params

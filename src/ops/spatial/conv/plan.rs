@@ -22,14 +22,14 @@
 
 use anygpu_host::conv::plan::winograd_suits;
 
-use super::cooperative::{self, GradientParts, Matrices, ROOM};
+use super::cooperative::{self, GradientParts, ROOM};
 use super::geometry::{Geometry, PASS};
 use super::implicit::{Tiles, Work};
 use super::implicit_variants;
 use super::registers::Registers;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::linalg::cooperative as products;
+use crate::ops::linalg::cooperative::{self as products, HalfVariant};
 use crate::ops::linalg::matmul_variants;
 use crate::ops::linalg::panels::{MAX_SOFTWARE_DEPTH, Product};
 use crate::ops::variants::{self, Adapter};
@@ -44,7 +44,7 @@ pub(super) enum Forward {
     /// A sum for each result, for groups of few channels: `direct.rs`.
     Direct,
     /// Columns of halves, and products by cooperative matrices: `cooperative.rs`.
-    Cooperative(&'static Matrices),
+    Cooperative(&'static HalfVariant),
     /// Products in tiles that read the pixels under the windows from the images: `implicit.rs`.
     Implicit(Tiles),
     /// Winograd's method, on software adapters: `winograd_products.rs`.
@@ -61,7 +61,7 @@ pub(super) enum InputGrad {
     Nothing,
     Direct,
     /// With the convolution whose result is the gradient.
-    Cooperative(&'static Matrices, Box<Geometry>),
+    Cooperative(&'static HalfVariant, Box<Geometry>),
     Implicit(Tiles),
     Winograd,
     Blocks,
@@ -72,7 +72,7 @@ pub(super) enum InputGrad {
 #[derive(Debug)]
 pub(super) enum WeightGrad {
     Direct,
-    Cooperative(&'static Matrices, GradientParts),
+    Cooperative(&'static HalfVariant, GradientParts),
     Implicit(Tiles),
     Blocks,
     Columns,
@@ -147,12 +147,13 @@ pub(super) fn weight_grad(adapter: &impl Adapter, g: &Geometry, types: [DType; 2
     if g.is_thin() && g.images > 0 {
         return Ok(WeightGrad::Direct);
     }
+    let run = run(g);
     if let Some(matrices) = matrices(adapter, types, [rows, columns, depth])?
-        && let Some(parts) = g.gradient_parts(run(g), ROOM)
+        && let Some(parts) = g.gradient_parts(run, ROOM)
     {
         return Ok(WeightGrad::Cooperative(matrices, parts));
     }
-    if let Some(tiles) = tiles(adapter, g.weight_grad_work(run(g)))? {
+    if let Some(tiles) = tiles(adapter, g.weight_grad_work(run))? {
         return Ok(WeightGrad::Implicit(tiles));
     }
     let fits = g.images > 0 && g.left_words() <= PASS;
@@ -179,7 +180,7 @@ pub(super) fn run(g: &Geometry) -> usize {
 
 /// Returns the variant of cooperative matrices for a product `[m, k] · [k, n]` of operands of these types, unless the op table asks for one
 /// of tiles.
-fn matrices(adapter: &impl Adapter, types: [DType; 2], sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
+fn matrices(adapter: &impl Adapter, types: [DType; 2], sizes: [usize; 3]) -> Result<Option<&'static HalfVariant>> {
     if types != [DType::F16; 2] || variants::asked_for(&implicit_variants::FAMILY) {
         return Ok(None);
     }
