@@ -1,5 +1,8 @@
 //! Convolution and its gradients on GPUs as products that read the image, so that no columns are in memory: see
 //! `shaders/spatial/conv/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
+//!
+//! The [`Work`] of a convolution or a gradient is its sizes. By these, [`Tiles`] are chosen: a variant, and the parts of its sums. They
+//! run as [`Sums`], which have the memory of the parts.
 
 use super::geometry::{Geometry, PASS};
 use super::implicit_variants::{ImplicitParams, ImplicitVariant, Way};
