@@ -34,7 +34,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Writes the `[rows, columns]` elements to a panel `[columns, width]`, with zeros in the columns that are left.
-    fn turned(&self, [rows, columns]: [usize; 2], panel: &mut [f32]) {
+    fn transposed(&self, [rows, columns]: [usize; 2], panel: &mut [f32]) {
         let width = panel_width();
         if rows < width {
             panel[..columns * width].fill(0.0);
@@ -82,7 +82,7 @@ struct Panel {
 /// Memory for a panel.
 struct Work {
     /// Queries or gradients, as columns.
-    turned: Scratch,
+    transposed: Scratch,
     /// The scores and then the weights.
     weights: Scratch,
     /// The reciprocal of each query's sum of weights.
@@ -100,12 +100,12 @@ impl Head<'_> {
 
     fn work(&self) -> Result<Work> {
         let ([_, keys, width, out], panel) = (self.sizes, panel_width());
-        let turned = width.max(out) * panel;
+        let transposed = width.max(out) * panel;
         Ok(Work {
-            turned: scratch(turned)?,
+            transposed: scratch(transposed)?,
             weights: scratch(keys * panel)?,
             inverse: scratch(panel)?,
-            out: scratch(turned)?,
+            out: scratch(transposed)?,
         })
     }
 
@@ -133,11 +133,11 @@ impl Head<'_> {
     /// Computes the weights of a panel, not yet divided by their sums, and the reciprocals of the sums.
     fn weigh(&self, keys: &Left, Panel { first, count, seen }: Panel, work: &mut Work) {
         let ([_, _, width, _], panel) = (self.sizes, panel_width());
-        let Work { turned, weights, inverse, .. } = work;
-        self.q.from(first).turned([count, width], turned);
+        let Work { transposed, weights, inverse, .. } = work;
+        self.q.from(first).transposed([count, width], transposed);
         // Scales the queries instead of the scores: they usually have fewer elements.
-        turned[..width * panel].iter_mut().for_each(|v| *v *= self.scale);
-        keys.multiply_part([seen, width], turned, weights);
+        transposed[..width * panel].iter_mut().for_each(|v| *v *= self.scale);
+        keys.multiply_part([seen, width], transposed, weights);
         let weights = &mut weights[..seen * panel];
         if self.causal {
             // Key `first + i` is hidden from the first i queries of the panel.
@@ -197,8 +197,8 @@ impl Head<'_> {
             let Panel { count, seen, .. } = panel;
             self.weigh(&packed.keys, panel, &mut work);
             let g = g.from(first);
-            g.turned([count, size], &mut work.turned);
-            packed.values.multiply_part([seen, size], &work.turned, &mut slopes);
+            g.transposed([count, size], &mut work.transposed);
+            packed.values.multiply_part([seen, size], &work.transposed, &mut slopes);
             let weights = &mut work.weights[..seen * side];
             let slopes = &mut slopes[..seen * side];
             with_vectors(Slopes { weights, slopes, inverse: &work.inverse, scale: self.scale });

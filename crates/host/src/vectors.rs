@@ -7,11 +7,53 @@ use pulp::{Arch, Simd, WithSimd};
 /// The highest level of vector instructions of this processor.
 static LEVEL: LazyLock<Arch> = LazyLock::new(Arch::new);
 
+/// Returns the level at which loops run.
+#[inline(always)]
+fn level() -> Arch {
+    #[cfg(test)]
+    if let Some(level) = levels::of_test() {
+        return level;
+    }
+    *LEVEL
+}
+
+/// Other levels than the highest one, for tests.
+#[cfg(test)]
+pub(crate) mod levels {
+    use std::cell::Cell;
+
+    use super::{Arch, LEVEL};
+    use crate::memory::Result;
+
+    thread_local! {
+        static OF_TEST: Cell<Option<Arch>> = const { Cell::new(None) };
+    }
+
+    pub fn of_test() -> Option<Arch> {
+        OF_TEST.get()
+    }
+
+    /// Runs `f` with the loops of this thread at each level that the processor has. This compiles nothing anew, unlike a call with a
+    /// level of its own.
+    pub fn each(f: impl Fn() -> Result<()>) -> Result<()> {
+        #[cfg(target_arch = "x86_64")]
+        let between = pulp::x86::V3::try_new().map(Arch::V3);
+        #[cfg(not(target_arch = "x86_64"))]
+        let between = None;
+        for level in [Some(Arch::Scalar), between, Some(*LEVEL)].into_iter().flatten() {
+            OF_TEST.set(Some(level));
+            f()?;
+        }
+        OF_TEST.set(None);
+        Ok(())
+    }
+}
+
 /// Runs `f`, which is compiled for each level of vector instructions, at the highest level of this processor; see
 /// [`vectorised!`](crate::vectorised!). The bound has to be `FnOnce`: with it, the closure itself is inlined, and not a call of it.
 #[inline(always)]
 pub fn at_highest_level<T>(f: impl FnOnce() -> T) -> T {
-    LEVEL.dispatch(f)
+    level().dispatch(f)
 }
 
 /// Whether the highest level of this processor has an instruction for [`Fused::mul_add`].
@@ -26,7 +68,7 @@ pub fn fuses() -> bool {
             !S::IS_SCALAR && !cfg!(target_family = "wasm")
         }
     }
-    LEVEL.dispatch(Level)
+    level().dispatch(Level)
 }
 
 /// How the sum of a product and a number is rounded. Formulas that take this have an equally small error in both ways.
@@ -78,7 +120,7 @@ pub const MOST_LANES: usize = 16;
 /// between levels in the last bits.
 #[inline(always)]
 pub fn with_vectors<F: WithSimd>(f: F) -> F::Output {
-    LEVEL.dispatch(f)
+    level().dispatch(f)
 }
 
 /// Returns `[f(0), f(1), …]`. Unlike [`std::array::from_fn`], it is always inlined: inner loops then know the lengths of slices in it,
@@ -181,6 +223,7 @@ macro_rules! vectorised {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Result;
 
     /// The exponentials of numbers.
     struct Exponentials<'a>(&'a mut [f32]);
@@ -196,24 +239,26 @@ mod tests {
 
     /// Compares every 97th number with f64, in units of the last place.
     #[test]
-    fn exponentials_are_right_to_about_one_unit() {
+    fn exponentials_are_right_to_about_one_unit() -> Result<()> {
         let bits = |v: f32| v.to_bits();
         let values: Vec<f32> = (bits(-0.0)..=bits(f32::NEG_INFINITY)).step_by(97).map(f32::from_bits).collect();
         let values = &values[..values.len() / 16 * 16];
-        let mut widest = values.to_vec();
-        with_vectors(Exponentials(&mut widest));
-        let mut single = values.to_vec();
-        Exponentials(&mut single).with_simd(pulp::Scalar);
-        for (x, got) in values.iter().zip(&widest).chain(values.iter().zip(&single)) {
-            let expected = f64::from(*x).exp();
-            let near = expected as f32;
-            let unit = f64::from(f32::from_bits(near.to_bits() + 1)) - f64::from(near);
-            assert!((f64::from(*got) - expected).abs() <= 1.2 * unit, "exp({x}) = {got}, not {near}");
-        }
+        levels::each(|| {
+            let mut all = values.to_vec();
+            with_vectors(Exponentials(&mut all));
+            for (x, got) in values.iter().zip(&all) {
+                let expected = f64::from(*x).exp();
+                let near = expected as f32;
+                let unit = f64::from(f32::from_bits(near.to_bits() + 1)) - f64::from(near);
+                assert!((f64::from(*got) - expected).abs() <= 1.2 * unit, "exp({x}) = {got}, not {near}");
+            }
+            Ok(())
+        })?;
         let mut edges = [f32::NAN; 32];
         edges[1..5].copy_from_slice(&[0.0, -0.0, f32::NEG_INFINITY, -1e30]);
         with_vectors(Exponentials(&mut edges));
         assert!(edges[0].is_nan());
         assert_eq!(edges[1..5], [1.0, 1.0, 0.0, 0.0]);
+        Ok(())
     }
 }

@@ -52,8 +52,8 @@ fn product(call: &mut Call) -> Result<Id> {
     let [a, b] = [call.input(0)?, call.input(1)?];
     let flat = call.shape(0).len() == 2 && call.shape(1).len() == 2;
     let g = call.graph();
-    if let Some(turned) = g.made_by(b, "Transpose").filter(|_| flat) {
-        let inputs = [a.into(), turned.inputs[0].clone()];
+    if let Some(transposed) = g.made_by(b, "Transpose").filter(|_| flat) {
+        let inputs = [a.into(), transposed.inputs[0].clone()];
         return Ok(g.node("Gemm", &inputs, &[("transB", true.into())]));
     }
     Ok(g.simple("MatMul", &[a, b]))

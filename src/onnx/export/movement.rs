@@ -155,8 +155,8 @@ fn along(call: &mut Call, dim: usize, rows: &[f32]) -> Result<Id> {
         let [id] = g.nodes("MatMul", &[matrix.into(), x.into()], &[], [ElementType::Float]);
         return Ok(id);
     }
-    let turned = (0..len).flat_map(|column| (0..count).map(move |row| rows[row * len + column])).collect();
-    let matrix = g.floats(turned, &[len, count]);
+    let transposed = (0..len).flat_map(|column| (0..count).map(move |row| rows[row * len + column])).collect();
+    let matrix = g.floats(transposed, &[len, count]);
     let mut swapped: Vec<usize> = (0..rank).collect();
     swapped.swap(dim, rank - 1);
     let last = dim + 1 == rank;

@@ -10,7 +10,7 @@ struct Scores {
     queries: Source,
     keys: Source,
     /// Whether the keys are as the product takes them, `[.., E, S]`, since no transposition before it could be left out.
-    turned: bool,
+    transposed: bool,
     /// The number of dimensions of the keys, where a transposition tells it.
     rank: Option<usize>,
     scale: f64,
@@ -53,10 +53,10 @@ impl Fuser<'_> {
             })
         };
         let Some((last, axis, opset, scores, inputs)) = find() else { return };
-        let Scores { turned, scale, parts, .. } = scores;
+        let Scores { transposed, scale, parts, .. } = scores;
         let attributes = vec![
             AttributeProto { name: "scale".into(), f: scale as f32, ..Default::default() },
-            AttributeProto { name: "turned".into(), i: turned.into(), ..Default::default() },
+            AttributeProto { name: "transposed".into(), i: transposed.into(), ..Default::default() },
             AttributeProto { name: "axis".into(), i: axis, ..Default::default() },
         ];
         let (op_type, operator) = (ops::FUSED_ATTENTION, ops::fused_attention());
@@ -72,7 +72,7 @@ impl Fuser<'_> {
         let [Some(queries), Some(keys)] = self.node(product)?.inputs[..] else { return None };
         let queries = self.unscaled(queries, &mut scale, &mut parts);
         let mut keys = self.unscaled(keys, &mut scale, &mut parts);
-        let (mut turned, mut rank) = (true, None);
+        let (mut transposed, mut rank) = (true, None);
         if let Source::Slot(slot) = keys
             && let Some(transpose) = self.made(slot, "Transpose")
         {
@@ -87,14 +87,14 @@ impl Fuser<'_> {
             };
             if perm.len() >= 2 && perm.iter().enumerate().all(swaps) {
                 keys = (*node.inputs.first()?)?;
-                turned = false;
+                transposed = false;
                 if self.only_user(transpose).is_some() {
                     parts.push(transpose);
                     keys = self.unscaled(keys, &mut scale, &mut parts);
                 }
             }
         }
-        (scale as f32).is_finite().then_some(Scores { queries, keys, turned, rank, scale, parts })
+        (scale as f32).is_finite().then_some(Scores { queries, keys, transposed, rank, scale, parts })
     }
 
     /// The source without the numbers that nodes before it, which nothing else reads, multiply it by or divide it by.

@@ -13,22 +13,22 @@ pub(in crate::onnx) fn fused_attention() -> Operator {
     Operator::One(attention)
 }
 
-/// softmax(q kᵀ · scale + mask) v for queries, keys, values and a mask that may be left out. `turned` says that the second
+/// softmax(q kᵀ · scale + mask) v for queries, keys, values and a mask that may be left out. `transposed` says that the second
 /// input is kᵀ.
 fn attention(call: &Call) -> Result<Tensor> {
     let (q, k, v, mask) = (call.x(0)?, call.x(1)?, call.x(2)?, call.maybe(3)?);
-    let (scale, axis, turned) = (call.float("scale", 1.0), call.int("axis", -1), call.flag("turned"));
+    let (scale, axis, transposed) = (call.float("scale", 1.0), call.int("axis", -1), call.flag("transposed"));
     let other = |k: &Tensor| k.transpose(-2, -1);
     let rank = q.rank().max(k.rank());
     let one_op =
         !call.exact && [&q, &k, &v].iter().all(|x| x.rank() >= 2 && x.dtype().is_float() && x.dtype() == q.dtype());
     if mask.is_none() && one_op && (axis == -1 || axis == rank as i64 - 1) {
-        let k = if turned { other(&k)? } else { k };
+        let k = if transposed { other(&k)? } else { k };
         return q.attention(&k, &v, &Attention::new().scale(scale));
     }
     // With a mask, `Tensor::attention` is a composition on every device, with more ops: it finds the queries that attend to nothing,
     // whose results it makes 0. Here they are NaN, as the operators of the file define.
-    let k = if turned { k } else { other(&k)? };
+    let k = if transposed { k } else { other(&k)? };
     let q = if scale == 1.0 { q } else { q.mul_scalar(scale)? };
     let scores = masked(q.matmul(&k)?, mask)?;
     let weights = reduce::along_axis(call, &scores, axis, reduce::softmax)?;

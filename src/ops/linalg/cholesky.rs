@@ -1,7 +1,7 @@
 //! The Cholesky factorisation. The host computes it ([`on_host`]).
 
 use super::factor::cholesky::cholesky;
-use super::solve::{Kind, solved, square, turned};
+use super::solve::{Kind, solved, square, transposed};
 use crate::error::{Error, Result};
 use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, the_matrix, write};
@@ -44,12 +44,12 @@ impl HostOp for Cholesky {
     /// The gradient is ½ (S + Sᵀ), S = L⁻ᵀ Φ(Lᵀ g) L⁻¹, where Φ keeps the lower triangle with half of the diagonal: I. Murray,
     /// "Differentiation of the Cholesky decomposition" (2016), equation 10.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let upper = turned(ctx.out)?;
+        let upper = transposed(ctx.out)?;
         let whole = upper.matmul(ctx.grad)?;
         let phi = whole.tril(0)?.add(&whole.tril(-1)?)?.mul_scalar(0.5)?;
         let left = solved(&upper, &phi, Kind::Upper)?;
-        let s = solved(&upper, &turned(&left)?, Kind::Upper)?; // its transpose
-        Ok(vec![Some(s.add(&turned(&s)?)?.mul_scalar(0.5)?)])
+        let s = solved(&upper, &transposed(&left)?, Kind::Upper)?; // its transpose
+        Ok(vec![Some(s.add(&transposed(&s)?)?.mul_scalar(0.5)?)])
     }
 }
 

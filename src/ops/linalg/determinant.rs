@@ -4,7 +4,7 @@ use anygpu_host::matmul::Threads;
 
 use super::factor::jacobi::Svd;
 use super::factor::lu::Lu;
-use super::solve::{Kind, solved, square, threads, turned};
+use super::solve::{Kind, solved, square, threads, transposed};
 use crate::autograd::is_recording;
 use crate::error::{Error, Result};
 use crate::ops::names::{Names, names};
@@ -68,7 +68,7 @@ fn of_matrices(x: &Tensor) -> Result<Tensor> {
 fn by_inverse(a: &Tensor, s: &Tensor, none: &str) -> Result<Tensor> {
     let (_, n) = square("det", a.shape())?;
     let scaled = of_matrices(s)?.mul(&Tensor::eye(n, a.device())?)?;
-    solved(&turned(a)?, &scaled, Kind::Square).map_err(|error| match error {
+    solved(&transposed(a)?, &scaled, Kind::Square).map_err(|error| match error {
         Error::InvalidArgument { .. } => Error::Autograd(none.to_owned()),
         other => other,
     })
@@ -113,13 +113,13 @@ fn cofactors(matrix: Vec<f64>, n: usize) -> Result<Vec<f64>> {
     let sizes = || lu.pivots().map(f64::abs);
     if sizes().fold(f64::INFINITY, f64::min) > SMALL * sizes().fold(0.0, f64::max) {
         let det = lu.pivots().product::<f64>() * lu.sign();
-        let (mut x, mut turned) = (zeros(n * n)?, zeros(n * n)?);
+        let (mut x, mut transposed) = (zeros(n * n)?, zeros(n * n)?);
         lu.rows.iter().enumerate().for_each(|(i, &row)| x[i * n + row] = 1.0);
         lu.solve(&mut x, n);
         for (i, row) in x.chunks(n).enumerate() {
-            row.iter().enumerate().for_each(|(j, x)| turned[j * n + i] = det * x);
+            row.iter().enumerate().for_each(|(j, x)| transposed[j * n + i] = det * x);
         }
-        return Ok(turned);
+        return Ok(transposed);
     }
     // A = U diag(s) Vᵀ: the cofactors are det(U) det(V) U diag(Π of the other s) Vᵀ.
     let Ok(Svd { u, s, v }) = Svd::new(&kept, [n, n])? else {

@@ -370,8 +370,8 @@ mod tests {
 
     /// Returns dense operands of one type; those of [`F32_T`] and [`F16_T`] have a right one whose steps of k lie side by side.
     fn products(of: (DType, bool), [batch, m, k, n]: [usize; 4]) -> Products {
-        let (dtype, turned) = of;
-        let [row, column] = if turned { [1, k] } else { [n, 1] };
+        let (dtype, transposed) = of;
+        let [row, column] = if transposed { [1, k] } else { [n, 1] };
         let a = Matrices { dtype, offset: 0, z: IndexMap::even(batch, m * k), row: k, column: 1 };
         let b = Matrices { dtype, offset: 0, z: IndexMap::even(batch, k * n), row, column };
         Products { batch, m, k, n, a, b }

@@ -1,7 +1,7 @@
 //! The QR factorisation. The host computes it ([`on_host`]).
 
 use super::factor::householder::Qr;
-use super::solve::{Kind, solved, turned};
+use super::solve::{Kind, solved, transposed};
 use crate::error::{Error, Result};
 use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, on_host, write, zeros};
@@ -92,19 +92,19 @@ impl HostOp for Factors {
         if self.n > k {
             let of_beyond = columns(&of_r, k, self.n)?;
             let beyond = q.matmul(&columns(&r, k, self.n)?)?;
-            of_q = of_q.add(&beyond.matmul(&turned(&of_beyond)?)?)?;
+            of_q = of_q.add(&beyond.matmul(&transposed(&of_beyond)?)?)?;
             rest = Some(q.matmul(&of_beyond)?);
         }
-        let m = square.matmul(&turned(&of_square)?)?.sub(&turned(&of_q)?.matmul(&q)?)?;
-        let both = m.tril(0)?.add(&turned(&m.tril(-1)?)?)?;
-        let sum = turned(&of_q.add(&q.matmul(&both)?)?)?;
+        let m = square.matmul(&transposed(&of_square)?)?.sub(&transposed(&of_q)?.matmul(&q)?)?;
+        let both = m.tril(0)?.add(&transposed(&m.tril(-1)?)?)?;
+        let sum = transposed(&of_q.add(&q.matmul(&both)?)?)?;
         let none =
             "qr has no gradient where the first columns of a matrix, as many as it has rows, depend on each other";
         let of_columns = solved(&square, &sum, Kind::Upper).map_err(|error| match error {
             Error::InvalidArgument { .. } => Error::Autograd(none.into()),
             other => other,
         })?;
-        let of_columns = turned(&of_columns)?;
+        let of_columns = transposed(&of_columns)?;
         let whole = rest.map_or(Ok(of_columns.clone()), |rest| Tensor::cat(&[&of_columns, &rest], -1))?;
         Ok(vec![Some(whole)])
     }

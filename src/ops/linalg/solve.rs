@@ -45,7 +45,7 @@ pub(super) fn solved(a: &Tensor, b: &Tensor, kind: Kind) -> Result<Tensor> {
 }
 
 /// Returns the transposes of matrices.
-pub(super) fn turned(x: &Tensor) -> Result<Tensor> {
+pub(super) fn transposed(x: &Tensor) -> Result<Tensor> {
     x.transpose(-1, -2)
 }
 
@@ -139,9 +139,9 @@ impl HostOp for Solve {
     /// With X = A⁻¹ B: the gradient of B is A⁻ᵀ g, and that of A is −A⁻ᵀ g Xᵀ. M. B. Giles, "An extended collection of matrix
     /// derivative results for forward and reverse mode algorithmic differentiation" (2008), 2.2.3.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let of_b = solved(&turned(&ctx.inputs[0])?, ctx.grad, self.kind.transposed())?;
+        let of_b = solved(&transposed(&ctx.inputs[0])?, ctx.grad, self.kind.transposed())?;
         let of_a = |of_b: &Tensor| {
-            let whole = of_b.matmul(&turned(ctx.out)?)?.neg()?;
+            let whole = of_b.matmul(&transposed(ctx.out)?)?.neg()?;
             match self.kind {
                 Kind::Square => Ok(whole),
                 Kind::Lower => whole.tril(0),

@@ -2,7 +2,7 @@
 
 use super::factor::jacobi::{NoSvd, Svd};
 use super::qr::{matrices, parts};
-use super::solve::turned;
+use super::solve::transposed;
 use crate::error::{Error, Result};
 use crate::ops::names::{Names, names};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, the_matrix, write};
@@ -65,24 +65,24 @@ impl HostOp for Factors {
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let k = self.m.min(self.n);
         let ([u, s, vt], [of_u, of_s, of_vt]) = (self.parts(ctx.out)?, self.parts(ctx.grad)?);
-        let (v, of_v) = (turned(&vt)?, turned(&of_vt)?);
-        let skew = |x: Tensor| x.sub(&turned(&x)?);
+        let (v, of_v) = (transposed(&vt)?, transposed(&of_vt)?);
+        let skew = |x: Tensor| x.sub(&transposed(&x)?);
         let (row, column) = (s.unsqueeze(-2)?, s.unsqueeze(-1)?);
-        let of_rotations = skew(turned(&u)?.matmul(&of_u)?)?.mul(&row)?;
-        let of_rotations = of_rotations.add(&skew(turned(&v)?.matmul(&of_v)?)?.mul(&column)?)?;
+        let of_rotations = skew(transposed(&u)?.matmul(&of_u)?)?.mul(&row)?;
+        let of_rotations = of_rotations.add(&skew(transposed(&v)?.matmul(&of_v)?)?.mul(&column)?)?;
         let differences = row.sub(&column)?.mul(&row.add(&column)?)?;
         let of_values = of_s.unsqueeze(-2)?.mul(&Tensor::eye(k, s.device())?)?;
         let inner = quotient(&of_rotations, &differences)?.add(&of_values)?;
         let mut whole = u.matmul(&inner)?.matmul(&vt)?;
         let outside = |basis: &Tensor, of_basis: &Tensor| {
             let scaled = quotient(of_basis, &row)?;
-            scaled.sub(&basis.matmul(&turned(basis)?.matmul(&scaled)?)?)
+            scaled.sub(&basis.matmul(&transposed(basis)?.matmul(&scaled)?)?)
         };
         if self.m > k {
             whole = whole.add(&outside(&u, &of_u)?.matmul(&vt)?)?;
         }
         if self.n > k {
-            whole = whole.add(&u.matmul(&turned(&outside(&v, &of_v)?)?)?)?;
+            whole = whole.add(&u.matmul(&transposed(&outside(&v, &of_v)?)?)?)?;
         }
         Ok(vec![Some(whole)])
     }

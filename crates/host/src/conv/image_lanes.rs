@@ -134,10 +134,10 @@ fn convolve_task(
         let product = LaneSums { a: weights, lie: Lie::Terms([rows, width]), b: x, parts, columns: images };
         product.compute(count, bias.is_some(), &mut sums[pixel * width..], pixels * width);
     }
-    let mut turned = scratch(images * count * pixels)?;
-    transpose(&sums, width, [count * pixels, images], &mut turned, count * pixels);
-    for (out, turned) in task.out.iter_mut().zip(turned.chunks_exact(count * pixels)) {
-        out.copy_from_slice(turned);
+    let mut transposed = scratch(images * count * pixels)?;
+    transpose(&sums, width, [count * pixels, images], &mut transposed, count * pixels);
+    for (out, transposed) in task.out.iter_mut().zip(transposed.chunks_exact(count * pixels)) {
+        out.copy_from_slice(transposed);
     }
     Ok(())
 }

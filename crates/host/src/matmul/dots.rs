@@ -117,44 +117,35 @@ fn tile<S: Simd, const R: usize, const V: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Result;
+    use crate::vectors::levels;
 
-    /// Multiplies at one level of vectors and compares with plain sums.
-    struct Check {
-        sizes: [usize; 3],
-    }
-
-    impl WithSimd for Check {
-        type Output = ();
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) {
-            let [rows, depth, count] = self.sizes;
-            let step = depth + 3;
-            let left: Vec<f32> = (0..rows * step).map(|i| (i % 7) as f32 - 3.0).collect();
-            let vectors: Vec<f32> = (0..count * depth).map(|i| (i % 5) as f32 - 2.0).collect();
-            let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
-            for (start, steps) in [(None, [count, 1]), (Some(&bias[..]), [1, rows])] {
-                let mut out = vec![f32::NAN; rows * count];
-                let dots = Dots { left: &left, step, rows, vectors: &vectors, depth, start };
-                Compute { dots, count, out: &mut out, steps }.with_simd(simd);
-                for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
-                    let sum: f32 = (0..depth).map(|k| left[i * step + k] * vectors[j * depth + k]).sum();
-                    let expected = start.map_or(0.0, |start| start[i]) + sum;
-                    assert_eq!(out[i * steps[0] + j * steps[1]], expected, "{:?} at {i}, {j}", self.sizes);
-                }
+    /// Multiplies and compares with plain sums.
+    fn check([rows, depth, count]: [usize; 3]) {
+        let step = depth + 3;
+        let left: Vec<f32> = (0..rows * step).map(|i| (i % 7) as f32 - 3.0).collect();
+        let vectors: Vec<f32> = (0..count * depth).map(|i| (i % 5) as f32 - 2.0).collect();
+        let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
+        for (start, steps) in [(None, [count, 1]), (Some(&bias[..]), [1, rows])] {
+            let mut out = vec![f32::NAN; rows * count];
+            let dots = Dots { left: &left, step, rows, vectors: &vectors, depth, start };
+            with_vectors(Compute { dots, count, out: &mut out, steps });
+            for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
+                let sum: f32 = (0..depth).map(|k| left[i * step + k] * vectors[j * depth + k]).sum();
+                let expected = start.map_or(0.0, |start| start[i]) + sum;
+                assert_eq!(out[i * steps[0] + j * steps[1]], expected, "{rows} × {depth} × {count} at {i}, {j}");
             }
         }
     }
 
     #[test]
-    fn products_of_any_size_are_right() {
+    fn products_of_any_size_are_right() -> Result<()> {
         for sizes in [[1, 1, 1], [9, 3, 5], [6, 33, 8], [4, 0, 3], [13, 257, 3], [3, 20_000, 2], [5, 64, 7]] {
-            with_vectors(Check { sizes });
-            Check { sizes }.with_simd(pulp::Scalar);
-            #[cfg(target_arch = "x86_64")]
-            if let Some(simd) = pulp::x86::V3::try_new() {
-                Simd::vectorize(simd, Check { sizes });
-            }
+            levels::each(|| {
+                check(sizes);
+                Ok(())
+            })?;
         }
+        Ok(())
     }
 }

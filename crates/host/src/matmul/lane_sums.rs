@@ -236,13 +236,13 @@ mod tests {
             let all: usize = terms.iter().sum();
             let a: Vec<f32> = (0..rows * all).map(|i| (i % 7) as f32 - 3.0).collect();
             let b: Vec<f32> = (0..all * width).map(|i| (i % 5) as f32 - 2.0).collect();
-            let turned: Vec<f32> = (0..rows * all).map(|i| a[i % rows * all + i / rows]).collect();
+            let transposed: Vec<f32> = (0..rows * all).map(|i| a[i % rows * all + i / rows]).collect();
             let starts = terms.iter().scan(0, |at, terms| {
                 *at += terms;
                 Some(*at - terms)
             });
             let starts: Vec<usize> = starts.collect();
-            for (a_of, lie, each) in [(&a, Lie::Rows(all), 1), (&turned, Lie::Terms([rows, width]), rows)] {
+            for (a_of, lie, each) in [(&a, Lie::Rows(all), 1), (&transposed, Lie::Terms([rows, width]), rows)] {
                 let part = |(&first, &terms)| Part { a: first * each, b: first * width, terms };
                 let parts: Vec<Part> = starts.iter().zip(&terms).map(part).collect();
                 let mut out = vec![1.0; rows * (width + 3)];

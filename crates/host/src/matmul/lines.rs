@@ -218,43 +218,32 @@ impl Tile<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::levels;
 
-    /// Multiplies at one level of vectors and compares with plain sums.
-    struct Check {
-        sizes: [usize; 3],
-        more: usize,
-    }
-
-    impl WithSimd for Check {
-        type Output = Result<()>;
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
-            let Check { sizes: [rows, depth, columns], more } = self;
-            let (step, apart) = (depth + 2, columns + 3);
-            let left: Vec<f32> = (0..rows * step).map(|i| (i % 7) as f32 - 3.0).collect();
-            // The rows of the right factor lie in reverse order, unless one element follows the last one; `more` do.
-            let data: Vec<f32> = (0..(depth * apart + more)).map(|i| (i % 5) as f32 - 2.0).collect();
-            let places: Vec<usize> = (0..depth).rev().map(|k| k * apart).collect();
-            let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
-            let places = if more == 1 { (0..depth).map(|k| k * apart).collect() } else { places };
-            // Rows of the result with room for whole vectors, and without.
-            let steps = [(0, None, apart), (columns / 3, Some(&bias[..]), apart), (0, Some(&bias[..]), columns)];
-            for (first, start, to) in steps {
-                let mut out = vec![f32::NAN; rows * to];
-                let lines = Lines { left: &left, step, rows, data: &data, places: &places, start };
-                let compute = Compute { lines, columns: first..columns, out: &mut out, step: to };
-                compute.with_simd(simd)?;
-                for (i, row) in out.chunks_exact(to).enumerate() {
-                    for (j, &v) in row[..columns - first].iter().enumerate() {
-                        let terms = (0..depth).map(|k| left[i * step + k] * data[places[k] + first + j]);
-                        let expected = start.map_or(0.0, |bias| bias[i]) + terms.sum::<f32>();
-                        assert_eq!(v, expected, "{rows} × {depth} × {columns} at {i}, {j}");
-                    }
+    /// Multiplies and compares with plain sums.
+    fn check([rows, depth, columns]: [usize; 3], more: usize) -> Result<()> {
+        let (step, apart) = (depth + 2, columns + 3);
+        let left: Vec<f32> = (0..rows * step).map(|i| (i % 7) as f32 - 3.0).collect();
+        // The rows of the right factor lie in reverse order, unless one element follows the last one; `more` do.
+        let data: Vec<f32> = (0..(depth * apart + more)).map(|i| (i % 5) as f32 - 2.0).collect();
+        let places: Vec<usize> = (0..depth).rev().map(|k| k * apart).collect();
+        let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
+        let places = if more == 1 { (0..depth).map(|k| k * apart).collect() } else { places };
+        // Rows of the result with room for whole vectors, and without.
+        let steps = [(0, None, apart), (columns / 3, Some(&bias[..]), apart), (0, Some(&bias[..]), columns)];
+        for (first, start, to) in steps {
+            let mut out = vec![f32::NAN; rows * to];
+            let lines = Lines { left: &left, step, rows, data: &data, places: &places, start };
+            with_vectors(Compute { lines, columns: first..columns, out: &mut out, step: to })?;
+            for (i, row) in out.chunks_exact(to).enumerate() {
+                for (j, &v) in row[..columns - first].iter().enumerate() {
+                    let terms = (0..depth).map(|k| left[i * step + k] * data[places[k] + first + j]);
+                    let expected = start.map_or(0.0, |bias| bias[i]) + terms.sum::<f32>();
+                    assert_eq!(v, expected, "{rows} × {depth} × {columns} at {i}, {j}");
                 }
             }
-            Ok(())
         }
+        Ok(())
     }
 
     #[test]
@@ -262,12 +251,7 @@ mod tests {
         let sizes =
             [[1, 1, 1], [3, 25, 70], [4, 9, 64], [9, 3, 33], [17, 900, 16], [8, 0, 3], [50, 31, 95], [5, 40, 7]];
         for (sizes, more) in sizes.into_iter().flat_map(|sizes| [(sizes, 0), (sizes, 1), (sizes, 64)]) {
-            with_vectors(Check { sizes, more })?;
-            Check { sizes, more }.with_simd(pulp::Scalar)?;
-            #[cfg(target_arch = "x86_64")]
-            {
-                pulp::x86::V3::try_new().map_or(Ok(()), |simd| Simd::vectorize(simd, Check { sizes, more }))?;
-            }
+            levels::each(|| check(sizes, more))?;
         }
         Ok(())
     }

@@ -46,7 +46,8 @@ pub(crate) const fn rows_in_registers<S: Simd>() -> usize {
 
 fn tile() -> Tile {
     static TILE: LazyLock<Tile> = LazyLock::new(|| with_vectors(Sizes));
-    *TILE
+    // Tests have several levels.
+    if cfg!(test) { with_vectors(Sizes) } else { *TILE }
 }
 
 /// Returns the number of columns in a panel.
@@ -261,57 +262,44 @@ fn add_tile<S: Simd, const M: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::levels;
 
-    /// Multiplies at one level of vectors and compares with plain sums.
-    struct Check {
-        sizes: [usize; 3],
-    }
-
-    impl WithSimd for Check {
-        type Output = Result<()>;
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
-            let (width, [rows, depth, columns]) = (VECTORS * S::F32_LANES, self.sizes);
-            let a: Vec<f32> = (0..rows * depth).map(|i| (i % 7) as f32 - 3.0).collect();
-            let b: Vec<f32> = (0..depth * columns).map(|i| (i % 5) as f32 - 2.0).collect();
-            let mut panels = vec![f32::NAN; columns.next_multiple_of(width) * depth];
-            for (i, v) in b.iter().enumerate() {
-                let (k, j) = (i / columns, i % columns);
-                panels[j / width * width * depth + k * width + j % width] = *v;
-            }
-            let turned: Vec<f32> = (0..rows * depth).map(|i| a[i % rows * depth + i / rows]).collect();
-            let left = Left::from(&a, [depth, 1], [rows, depth])?;
-            assert_eq!(*left.data, *Left::from(&turned, [1, rows], [rows, depth])?.data);
-            let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
-            let (mut out, step) = (vec![f32::NAN; rows * (columns + 2)], columns + 2);
-            for (round, start) in [Start::Zero, Start::Rows(&bias), Start::Result].into_iter().enumerate() {
-                let part = [left.blocks, depth];
-                Multiply { left: &left, part, panels: &panels, columns, start, out: &mut out, step }.with_simd(simd);
-                for (i, row) in out.chunks_exact(step).enumerate() {
-                    for (j, &v) in row[..columns].iter().enumerate() {
-                        let sum: f32 = (0..depth).map(|k| a[i * depth + k] * b[k * columns + j]).sum();
-                        let expected = [sum, bias[i] + sum, bias[i] + 2.0 * sum][round];
-                        assert_eq!(v, expected, "{rows} × {depth} × {columns} at {i}, {j}");
-                    }
-                    assert!(row[columns..].iter().all(|v| v.is_nan()));
-                }
-            }
-            Ok(())
+    /// Multiplies and compares with plain sums.
+    fn check([rows, depth, columns]: [usize; 3]) -> Result<()> {
+        let width = panel_width();
+        let a: Vec<f32> = (0..rows * depth).map(|i| (i % 7) as f32 - 3.0).collect();
+        let b: Vec<f32> = (0..depth * columns).map(|i| (i % 5) as f32 - 2.0).collect();
+        let mut panels = vec![f32::NAN; columns.next_multiple_of(width) * depth];
+        for (i, v) in b.iter().enumerate() {
+            let (k, j) = (i / columns, i % columns);
+            panels[j / width * width * depth + k * width + j % width] = *v;
         }
+        let transposed: Vec<f32> = (0..rows * depth).map(|i| a[i % rows * depth + i / rows]).collect();
+        let left = Left::from(&a, [depth, 1], [rows, depth])?;
+        assert_eq!(*left.data, *Left::from(&transposed, [1, rows], [rows, depth])?.data);
+        let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
+        let (mut out, step) = (vec![f32::NAN; rows * (columns + 2)], columns + 2);
+        for (round, start) in [Start::Zero, Start::Rows(&bias), Start::Result].into_iter().enumerate() {
+            let part = [left.blocks, depth];
+            with_vectors(Multiply { left: &left, part, panels: &panels, columns, start, out: &mut out, step });
+            for (i, row) in out.chunks_exact(step).enumerate() {
+                for (j, &v) in row[..columns].iter().enumerate() {
+                    let sum: f32 = (0..depth).map(|k| a[i * depth + k] * b[k * columns + j]).sum();
+                    let expected = [sum, bias[i] + sum, bias[i] + 2.0 * sum][round];
+                    assert_eq!(v, expected, "{rows} × {depth} × {columns} at {i}, {j}");
+                }
+                assert!(row[columns..].iter().all(|v| v.is_nan()));
+            }
+        }
+        Ok(())
     }
 
     #[test]
     fn products_of_any_size_are_right() -> Result<()> {
-        let width = panel_width();
-        for sizes in [[1, 1, 1], [9, 3, width], [17, 600, width + 1], [8, 0, 3], [50, 31, 2 * width - 1], [5, 40, 7]] {
-            with_vectors(Check { sizes })?;
-            Check { sizes }.with_simd(pulp::Scalar)?;
-            #[cfg(target_arch = "x86_64")]
-            {
-                pulp::x86::V3::try_new().map_or(Ok(()), |simd| Simd::vectorize(simd, Check { sizes }))?;
-            }
-        }
-        Ok(())
+        levels::each(|| {
+            let width = panel_width();
+            let wide = [[9, 3, width], [17, 600, width + 1], [50, 31, 2 * width - 1]];
+            [[1, 1, 1], [8, 0, 3], [5, 40, 7]].into_iter().chain(wide).try_for_each(check)
+        })
     }
 }

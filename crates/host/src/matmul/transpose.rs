@@ -82,26 +82,24 @@ fn exchange<S: Simd, const B: usize>(simd: S, lines: &mut [S::f32s; MOST_LANES])
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Result;
+    use crate::vectors::levels;
 
     #[test]
-    fn blocks_of_any_size_are_transposed() {
+    fn blocks_of_any_size_are_transposed() -> Result<()> {
         for [rows, columns] in [[1, 1], [16, 16], [3, 40], [33, 9], [50, 17], [0, 4], [4, 0]] {
             let (row, step) = (columns + 3, rows + 2);
             let a: Vec<f32> = (0..rows * row).map(|i| i as f32).collect();
-            let check = |turn: &dyn Fn(Transpose)| {
+            levels::each(|| {
                 let mut to = vec![-1.0; columns * step];
-                turn(Transpose { a: &a, row, rows, columns, to: &mut to, step });
+                with_vectors(Transpose { a: &a, row, rows, columns, to: &mut to, step });
                 for (k, line) in to.chunks_exact(step).enumerate() {
                     let wanted: Vec<f32> = (0..rows).map(|i| a[i * row + k]).chain([-1.0; 2]).collect();
                     assert_eq!(line, wanted, "{rows} × {columns}");
                 }
-            };
-            check(&|turn| with_vectors(turn));
-            check(&|turn| turn.with_simd(pulp::Scalar));
-            #[cfg(target_arch = "x86_64")]
-            if let Some(simd) = pulp::x86::V3::try_new() {
-                check(&|turn| Simd::vectorize(simd, turn));
-            }
+                Ok(())
+            })?;
         }
+        Ok(())
     }
 }

@@ -38,8 +38,8 @@ impl Svd {
             // The rows of A are the columns of Aᵀ = V diag(S) Uᵀ.
             let mut columns = zeros(matrix.len())?;
             columns.copy_from_slice(matrix);
-            let turned = tall(columns, [n, m], most)?;
-            return Ok(turned.map(|Svd { u, s, v }| Svd { u: v, s, v: u }));
+            let transposed = tall(columns, [n, m], most)?;
+            return Ok(transposed.map(|Svd { u, s, v }| Svd { u: v, s, v: u }));
         }
         tall(transpose(matrix, n)?, [m, n], most)
     }

@@ -50,11 +50,11 @@ fn norm(x: &[f64]) -> f64 {
 /// The transpose of a row-major matrix of `columns` columns.
 fn transpose(matrix: &[f64], columns: usize) -> crate::error::Result<Vec<f64>> {
     let rows = matrix.len().checked_div(columns).unwrap_or(0);
-    let mut turned = crate::ops::on_host::zeros(matrix.len())?;
+    let mut transposed = crate::ops::on_host::zeros(matrix.len())?;
     for i in 0..rows {
         for j in 0..columns {
-            turned[j * rows + i] = matrix[i * columns + j];
+            transposed[j * rows + i] = matrix[i * columns + j];
         }
     }
-    Ok(turned)
+    Ok(transposed)
 }

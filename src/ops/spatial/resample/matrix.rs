@@ -195,9 +195,9 @@ mod tests {
         matrix.push([(0, 1.0), (2, 2.0)]);
         matrix.push([(1, 0.0)]);
         matrix.push([(2, 3.0), (0, 4.0)]);
-        let turned = matrix.transposed();
-        let rows: Vec<Vec<_>> = (0..turned.rows()).map(|row| turned.row(row).collect()).collect();
-        assert_eq!((turned.columns, turned.longest()), (3, 2));
+        let transposed = matrix.transposed();
+        let rows: Vec<Vec<_>> = (0..transposed.rows()).map(|row| transposed.row(row).collect()).collect();
+        assert_eq!((transposed.columns, transposed.longest()), (3, 2));
         assert_eq!(rows, [vec![(0, 1.0), (2, 4.0)], vec![], vec![(0, 2.0), (2, 3.0)]]);
     }
 }
