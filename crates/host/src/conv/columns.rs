@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use super::Sizes;
-use super::direct;
 use super::patches::Patches;
 use crate::matmul::plan::SMALL;
 use crate::matmul::tiles::{Left, Start, panel_width};
@@ -184,8 +183,25 @@ pub fn input_grad(g: &Sizes, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()
     })
 }
 
-/// Computes the sum over parts of the batch: each in its own buffer, or in `dw` if there is only one.
+/// As [`super::weight_grad`].
 pub fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
+    by_parts(g, dw, |images, parts, dw| {
+        let ranges = ranges(g.groups, g.group_out(), g.group_out(), parts);
+        let tasks = tasks(dw, (g.groups * g.group_weights(), g.depth()), 1, &ranges);
+        try_share(tasks, 1, |mut task| match &mut task.out[..] {
+            [dw] => add_rows(g, dy, x, images.clone(), (task.group, task.planes), dw),
+            _ => Ok(()),
+        })
+    })
+}
+
+/// Computes a gradient of the weight as a sum over parts of the batch: each in its own buffer, or in `dw` if there is only one. `add`
+/// is given the images of a part, at least one, and the number of parts.
+pub(super) fn by_parts(
+    g: &Sizes,
+    dw: &mut [f32],
+    add: impl Fn(Range<usize>, usize, &mut [f32]) -> Result<()> + Sync,
+) -> Result<()> {
     if g.images == 0 {
         dw.fill(0.0);
         return Ok(());
@@ -193,12 +209,12 @@ pub fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<(
     let most = (MOST_PARTIAL / dw.len().max(1)).clamp(1, MOST_PARTS).min(g.images);
     let parts = (g.images * g.window.pixels() / PART).clamp(1, most);
     if parts == 1 {
-        return add_images(g, dy, x, 0..g.images, 1, dw);
+        return add(0..g.images, 1, dw);
     }
     let len = dw.len();
     let mut sums = scratch(parts * len)?;
     try_share(sums.chunks_mut(len).enumerate(), 1, |(part, sums)| {
-        add_images(g, dy, x, part * g.images / parts..(part + 1) * g.images / parts, parts, sums)
+        add(part * g.images / parts..(part + 1) * g.images / parts, parts, sums)
     })?;
     add_parts(&sums, dw);
     Ok(())
@@ -213,24 +229,6 @@ pub(super) fn add_parts(parts: &[f32], out: &mut [f32]) {
             out.iter_mut().zip(&part[i * 4096..]).for_each(|(out, v)| *out += v);
         }
     });
-}
-
-/// Adds the weight's gradient over some images, at least one; `tasks` such sums are computed at the same time.
-fn add_images(g: &Sizes, dy: &[f32], x: &[f32], images: Range<usize>, tasks: usize, dw: &mut [f32]) -> Result<()> {
-    if g.is_thin() {
-        let mut sums = vec![0f64; dw.len()];
-        let images = dy.chunks_exact(g.out_image()).zip(x.chunks_exact(g.image())).take(images.end).skip(images.start);
-        images.for_each(|(dy, x)| direct::weight_grad(g, dy, x, &mut sums));
-        dw.iter_mut().zip(sums).for_each(|(dw, sum)| *dw = sum as f32);
-        return Ok(());
-    }
-    let parts = ranges(g.groups, g.group_out(), g.group_out(), tasks);
-    let len = dw.len();
-    let tasks = self::tasks(dw, (len, g.depth()), 1, &parts);
-    try_share(tasks, 1, |mut task| match &mut task.out[..] {
-        [dw] => add_rows(g, dy, x, images.clone(), (task.group, task.planes), dw),
-        _ => Ok(()),
-    })
 }
 
 /// Computes some rows of a group's part of the weight's gradient, `[rows, depth]`.

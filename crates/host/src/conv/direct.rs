@@ -1,7 +1,9 @@
 //! Convolutions with few channels in each group (one in a depthwise convolution), for which a matrix product would mostly multiply
 //! padding: plain sums.
 
+use super::columns::by_parts;
 use super::{Sizes, add};
+use crate::memory::Result;
 use crate::sums::product;
 use crate::tasks::share;
 
@@ -55,8 +57,18 @@ pub(super) fn input_grad(g: &Sizes, dy: &[f32], w: &[f32], out: &mut [f32]) {
     });
 }
 
+pub(super) fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
+    by_parts(g, dw, |images, _, dw| {
+        let mut sums = vec![0f64; dw.len()];
+        let images = dy.chunks_exact(g.out_image()).zip(x.chunks_exact(g.image())).take(images.end).skip(images.start);
+        images.for_each(|(dy, x)| add_image(g, dy, x, &mut sums));
+        dw.iter_mut().zip(sums).for_each(|(dw, sum)| *dw = sum as f32);
+        Ok(())
+    })
+}
+
 /// Adds the part of one image: dy `[OC, OH, OW]`, x `[C, H, W]`.
-pub(super) fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f64]) {
+fn add_image(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f64]) {
     let [pixels, plane, taps, stride, deep, wide] = sizes(g);
     for (at, dw) in dw.chunks_mut(taps).enumerate() {
         let (o, c) = (at / deep, at % deep);

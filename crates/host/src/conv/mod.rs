@@ -157,6 +157,7 @@ pub fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<(
         WeightGrad::Lines => line_grad::weight_grad(g, dy, x, dw),
         WeightGrad::WindowLanes => window_lanes::weight_grad(g, dy, x, dw),
         WeightGrad::Columns => columns::weight_grad(g, dy, x, dw),
+        WeightGrad::Direct => direct::weight_grad(g, dy, x, dw),
     }
 }
 

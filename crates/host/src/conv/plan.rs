@@ -1,4 +1,5 @@
-//! Which way computes a convolution and its gradients: of several that suit, the first one of a function here.
+//! Which way computes a convolution and its gradients on the device `cpu`: of several that suit, the first one of a function here.
+//! The plan of adapters, software adapters among them, is `src/ops/spatial/conv/plan.rs`.
 
 use super::Sizes;
 use super::flat;
@@ -51,8 +52,10 @@ pub enum WeightGrad {
     Lines,
     /// Vectors of neighbouring windows, with a vector of sums for each weight (`window_lanes.rs`).
     WindowLanes,
-    /// As [`Forward::Columns`], or plain sums for thin groups.
+    /// As [`Forward::Columns`].
     Columns,
+    /// As [`Forward::Direct`].
+    Direct,
 }
 
 /// Returns the way to compute a convolution.
@@ -93,6 +96,8 @@ pub fn weight_grad(g: &Sizes) -> WeightGrad {
         WeightGrad::Lines
     } else if window_lanes_suit(g) {
         WeightGrad::WindowLanes
+    } else if g.is_thin() {
+        WeightGrad::Direct
     } else {
         WeightGrad::Columns
     }
@@ -124,7 +129,8 @@ fn flat_suits(g: &Sizes) -> bool {
     few && flat::copies_are_small(g) && !(gains && winograd_suits(g)) && g.depth() > 0
 }
 
-/// 3 × 3 kernels with stride 1. With fewer channels, or fewer tiles in a batch, the transforms take more time than they save.
+/// 3 × 3 kernels (9 taps) with stride 1, by tiles of 16 places. With fewer channels, or fewer tiles in a batch, the transforms take more
+/// time than they save. Software adapters ask this too.
 pub fn winograd_suits(g: &Sizes) -> bool {
     const CHANNELS: usize = 16;
     const TILES: usize = 192;
@@ -242,8 +248,8 @@ mod tests {
             ([64, 512, 512, 1], 3, [3, 1, 1], F::ImageLanes, I::ImageLanes, W::Columns),
             ([1, 64, 64, 1], 56, [3, 1, 1], F::Winograd, I::Winograd, W::Winograd),
             ([1, 64, 64, 1], 20, [3, 1, 1], F::Flat, I::Columns, W::Lines),
-            ([1, 32, 32, 32], 112, [3, 1, 1], F::Flat, I::Direct, W::Columns),
-            ([64, 32, 32, 32], 112, [3, 2, 1], F::Flat, I::Direct, W::Columns),
+            ([1, 32, 32, 32], 112, [3, 1, 1], F::Flat, I::Direct, W::Direct),
+            ([64, 32, 32, 32], 112, [3, 2, 1], F::Flat, I::Direct, W::Direct),
             ([1, 512, 1000, 1], 1, [1, 1, 0], F::FewWindows, I::Columns, W::Columns),
         ];
         for (sizes, size, [kernel, stride, padding], forward, input, weight) in table {

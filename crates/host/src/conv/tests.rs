@@ -326,7 +326,9 @@ fn times_of_ways() {
         let way = plan::weight_grad(g);
         let mut ways: Vec<Way> =
             vec![("columns", way == WeightGrad::Columns, Box::new(|out| columns::weight_grad(g, dy, x, out)))];
-        if groups == 1 {
+        if groups > 1 {
+            ways.push(("direct", way == WeightGrad::Direct, Box::new(|out| direct::weight_grad(g, dy, x, out))));
+        } else {
             let run = |out: &mut [f32]| line_grad::weight_grad(g, dy, x, out);
             ways.push(("lines", way == WeightGrad::Lines, Box::new(run)));
             if stride == 1 && (2..=window_lanes::LONGEST).contains(&kernel) {

@@ -1,11 +1,11 @@
 //! The ways in which an adapter computes a convolution or a gradient of it, and which of them runs: the first one that suits the
-//! adapter, the types of the operands and the sizes. The tables of the tests show it for common layers. What the host does is in
-//! `crates/host/src/conv/plan.rs`.
+//! adapter, the types of the operands and the sizes. The tables of the tests show it for common layers. What the device `cpu` does is
+//! in `crates/host/src/conv/plan.rs`; a software adapter, a driver of GPUs that computes on the processor, is an adapter here.
 //!
 //! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
 //! kernels, and were never timed):
 //!
-//! | convolution: m channels of the result, n pixels; gradients alike | way, and its variant |
+//! | convolution: a product of m channels of the result and n pixels; gradients are products with other m and n | way, and its variant |
 //! |---|---|
 //! | groups of few channels (`is_thin`) | `Direct` |
 //! | f16 only, with 32 rows, columns and steps of k of the product, where the adapter has cooperative matrices; not the gradient of an image under a stride | `Cooperative`: `cooperative_16`, `_8` |
@@ -16,7 +16,8 @@
 //! | others | `Implicit`: `implicit_64` |
 //!
 //! On software adapters, `Registers` and `Direct` come first, then `Winograd`, `Blocks` (where products share loads within subgroups), and
-//! `Columns`. `Implicit` runs there where the op table asks for it.
+//! `Columns`. `Implicit` runs there only where the op table asks for it: `implicit_variants.rs` lists its variants by the adapter's
+//! class, and says which of them suits a product.
 //!
 //! [`ENOUGH`]: crate::ops::tiling::ENOUGH
 
@@ -51,11 +52,11 @@ pub(super) enum Forward {
     Winograd,
     /// Products that read blocks of images, on software adapters with subgroups: `blocked.rs`.
     Blocks,
-    /// Columns in memory, and products of panels.
+    /// Columns in memory, and products of panels: `by_columns` beside the op, in `forward.rs`, and in `grad.rs` for gradients.
     Columns,
 }
 
-/// The ways to compute the gradient of the images, which have the names of those of the convolution.
+/// The ways to compute the gradient of the images, in the files of the ways of a convolution that have the same names.
 #[derive(Debug)]
 pub(super) enum InputGrad {
     Nothing,
@@ -68,7 +69,7 @@ pub(super) enum InputGrad {
     Columns,
 }
 
-/// The ways to compute the gradient of the weight.
+/// The ways to compute the gradient of the weight, in the files of the ways of a convolution that have the same names.
 #[derive(Debug)]
 pub(super) enum WeightGrad {
     Direct,
