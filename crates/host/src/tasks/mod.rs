@@ -22,21 +22,21 @@ pub fn share<T, I>(tasks: T, least: usize, run: impl Fn(I) + Sync)
 where
     T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
 {
-    share_with(tasks, least, || (), |(), task| run(task));
+    share_with(tasks.into_iter(), least, &|| (), &|(), task| run(task));
 }
 
-/// As [`share`], with memory that a thread makes once, for all its tasks.
-fn share_with<T, I, M>(tasks: T, least: usize, memory: impl Fn() -> M + Sync, run: impl Fn(&mut M, I) + Sync)
+/// As [`share`], with memory that a thread makes once, for all its tasks. It calls `run` through a pointer: the loops of a task, which
+/// are long, are compiled once.
+fn share_with<T, M>(tasks: T, least: usize, memory: &(dyn Fn() -> M + Sync), run: &(dyn Fn(&mut M, T::Item) + Sync))
 where
-    T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
+    T: ExactSizeIterator + DoubleEndedIterator + Send,
 {
-    let tasks = tasks.into_iter();
     let (all, count, least) = (rayon::current_num_threads(), tasks.len(), least.max(1));
     let around = work_around();
     let threads = if around == Some(Work::ForAll) { 1 } else { all.min(count / least) };
     if threads < 2 {
         let mut made = None;
-        return tasks.for_each(|task| run(made.get_or_insert_with(&memory), task));
+        return tasks.for_each(|task| run(made.get_or_insert_with(memory), task));
     }
     let rest = Mutex::new(tasks);
     // Threads begin at different ends: of two, the same one then mostly has the same part of the next op's tensors, whose elements may
@@ -58,7 +58,7 @@ where
             if some.is_empty() {
                 return;
             }
-            some.drain(..).for_each(|task| run(made.get_or_insert_with(&memory), task));
+            some.drain(..).for_each(|task| run(made.get_or_insert_with(memory), task));
         }
     };
     let kind = if count < 2 * all { Work::ForSome } else { Work::ForAll };
@@ -97,7 +97,7 @@ where
     T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
 {
     let failed: Mutex<Option<(usize, E)>> = Mutex::new(None);
-    share_with(tasks.into_iter().enumerate(), least, memory, |memory, (i, task)| {
+    share_with(tasks.into_iter().enumerate(), least, &memory, &|memory, (i, task)| {
         let result = match memory {
             Ok(memory) => run(memory, task),
             Err(error) => Err(error.clone()),
