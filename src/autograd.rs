@@ -114,13 +114,20 @@ pub(crate) fn is_recording() -> bool {
 
 /// Adds a node to `out` if any input is tracked.
 pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
+    if noted(&op, inputs, &out) { with_node(Box::new(op), inputs, &out) } else { out }
+}
+
+/// Notes an op in the trace, if there is one. Returns whether its result gets a node.
+pub(crate) fn noted<O: Differentiable + ?Sized>(op: &O, inputs: &[&Tensor], out: &Tensor) -> bool {
     let (recording, trace) = (RECORDING.get(), ops::traced::TRACE.get());
     if let Some(trace) = trace {
-        ops::traced::note(&trace, op.op_name(), op.traced(inputs), inputs, &out);
+        ops::traced::note(&trace, op.op_name(), op.traced(inputs), inputs, out);
     }
-    if !recording || !inputs.iter().any(|t| t.is_tracked()) {
-        return out;
-    }
+    recording && inputs.iter().any(|t| t.is_tracked())
+}
+
+/// Returns a result with its node.
+pub(crate) fn with_node(op: Box<dyn Differentiable>, inputs: &[&Tensor], out: &Tensor) -> Tensor {
     let saves = op.saves();
     // A leaf collects a gradient, so that the graph needs the tensor itself.
     let kept =
@@ -129,7 +136,7 @@ pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) 
     let versions = inputs.iter().map(|t| t.storage().version()).collect();
     let saved =
         Saved { inputs, versions, out: saves.output().then(|| out.clone()), out_version: out.storage().version() };
-    let node = NodeInner { op: Box::new(op), saved: Mutex::new(Some(saved)) };
+    let node = NodeInner { op, saved: Mutex::new(Some(saved)) };
     out.with_graph(Some(Node(Arc::new(node))), false)
 }
 

@@ -110,11 +110,16 @@ impl Case {
         op: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
         oracle: impl Fn(&[&Nd]) -> Nd + 'static,
     ) -> Case {
+        Case::of(name.into(), inputs.into(), Box::new(op), Box::new(oracle))
+    }
+
+    /// As [`new`](Case::new), compiled once for all functions.
+    fn of(name: String, inputs: Vec<Input>, op: Op, oracle: Oracle) -> Case {
         Case {
-            name: name.into(),
-            inputs: inputs.into(),
-            op: Box::new(op),
-            oracle: Box::new(oracle),
+            name,
+            inputs,
+            op,
+            oracle,
             result_dtype: DType::F32,
             value: Tolerance { atol: 1e-5, rtol: 1e-5 },
             gradient: Some(Tolerance { atol: 1e-4, rtol: 1e-4 }),

@@ -322,3 +322,59 @@ fn to_dtype() -> Vec<Case> {
     );
     cases
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, Error};
+
+    /// Returns operands of a function.
+    fn operands(row: &Unary) -> Nd {
+        uniform(&[257], row.range[0], row.range[1], 1)
+    }
+
+    #[test]
+    fn functions_of_f64_are_right_or_refused() -> Result<()> {
+        let mut refused = 0;
+        for row in UNARY {
+            let x = operands(row);
+            let y = match (row.op)(&Tensor::from_f64(&x.data, [257], None)?) {
+                Err(Error::DTypeMismatch { .. }) => {
+                    refused += 1;
+                    continue;
+                }
+                y => y?.to_vec_f64()?,
+            };
+            for (x, y) in x.data.iter().zip(y) {
+                let expected = (row.oracle)(*x);
+                assert!(
+                    (y - expected).abs() <= 1e-13 * (1.0 + expected.abs()),
+                    "{} of {x}: {y}, not {expected}",
+                    row.name
+                );
+            }
+        }
+        assert!(refused < UNARY.len() / 2, "{refused} of {} functions have no f64", UNARY.len());
+        Ok(())
+    }
+
+    /// What the export writes is read and computed as what the function computes.
+    #[cfg(feature = "onnx")]
+    #[test]
+    fn functions_survive_onnx() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("function.onnx");
+        for row in UNARY {
+            let x = operands(row).tensor(DType::F32, &Device::cpu())?;
+            let exporter = crate::onnx::Exporter::new();
+            exporter.export_with(&crate::nn::Identity, &[&x], &path, |_, x| Ok(vec![(row.op)(&x[0])?]))?;
+            let model = crate::onnx::load(&path)?;
+            let y = model.run(&[(&model.inputs()[0].name, &x)])?.into_vec().remove(0);
+            let (y, expected) = (y.to_vec::<f32>()?, (row.op)(&x)?.to_vec::<f32>()?);
+            for (y, expected) in y.iter().zip(expected) {
+                assert!((y - expected).abs() <= 3e-6 * (1.0 + expected.abs()), "{}: {y}, not {expected}", row.name);
+            }
+        }
+        Ok(())
+    }
+}

@@ -251,6 +251,17 @@ mod tests {
         Case::new(name, [input], |t| t[0].mul_scalar(1.0), |x| x[0].clone())
     }
 
+    /// A variant without cases is tried on the small example of its family only.
+    #[test]
+    fn every_variant_has_cases() {
+        const WITHOUT_A_KERNEL: [&str; 2] = ["columns", "others"];
+        let all = FAMILIES.iter().flat_map(|(_, cases)| cases()).filter_map(|case| case.variant);
+        let with_cases: std::collections::HashSet<_> = all.collect();
+        let mut lacking = crate::ops::variants::of_any_class();
+        lacking.retain(|variant| !WITHOUT_A_KERNEL.contains(&variant.1) && !with_cases.contains(variant));
+        assert!(lacking.is_empty(), "{lacking:?} have no case: add the names to the lists of variants in src/check");
+    }
+
     #[test]
     fn a_panic_is_the_verdict_of_one_op() -> Result<()> {
         let input = || [dense(uniform(&[3], 0.0, 1.0, 1))];

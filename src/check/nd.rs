@@ -24,6 +24,11 @@ impl Nd {
 
     /// Creates an array whose element at each index is `f(index)`.
     pub fn from_fn(shape: &[usize], mut f: impl FnMut(&[usize]) -> f64) -> Nd {
+        Nd::filled(shape, &mut f)
+    }
+
+    /// As [`from_fn`](Nd::from_fn), compiled once for all functions.
+    fn filled(shape: &[usize], f: &mut dyn FnMut(&[usize]) -> f64) -> Nd {
         let mut index = vec![0; shape.len()];
         let mut data = Vec::new();
         for _ in 0..shape.iter().product::<usize>() {

@@ -40,14 +40,18 @@ fn named(module: &(impl Module + ?Sized)) -> Vec<(String, Tensor)> {
 }
 
 pub(super) fn load(module: &(impl Module + ?Sized), state: &StateDict, strict: bool) -> Result<KeyReport> {
-    let targets = named(module);
-    let renamed = with_names_of(&targets, state)?;
-    let (pairs, report, wrong) = matched(&targets, &renamed);
+    load_into(&named(module), state, strict)
+}
+
+/// Copies the values into tensors by their names. It knows no type of a module, and so is compiled once.
+fn load_into(targets: &[(String, Tensor)], state: &StateDict, strict: bool) -> Result<KeyReport> {
+    let renamed = with_names_of(targets, state)?;
+    let (pairs, report, wrong) = matched(targets, &renamed);
     // A state of which nothing is used is that of another net, or has other names.
     let nothing = pairs.is_empty() && !targets.is_empty() && (!state.is_empty() || state.skipped().len() > 0);
     if !wrong.is_empty() || nothing || strict && report != KeyReport::default() {
         let mut detail = complaint(&report, &wrong, &renamed, strict || nothing);
-        if let Some(remedy) = remedy(&targets, state, strict) {
+        if let Some(remedy) = remedy(targets, state, strict) {
             detail.push_str(&format!(". {remedy}"));
         }
         return Err(Error::argument("load_state_dict", detail));

@@ -10,32 +10,53 @@ use crate::tensor::{Tensor, copied_together};
 
 /// Moves a module in place; see [`Module::to_`].
 pub(super) fn to_<M: Module + ?Sized>(module: &mut M, device: &Device) -> Result<()> {
+    let moved = moves(module.parameters(), module.named_buffers(), device)?;
+    moved.into_module(module);
+    Ok(())
+}
+
+/// The parameters and buffers of a module, and what replaces them.
+struct Moves {
+    parameters: [Vec<Tensor>; 2],
+    buffers: [Vec<Tensor>; 2],
+}
+
+impl Moves {
+    fn into_module<M: Module + ?Sized>(self, module: &mut M) {
+        let Moves { parameters: [from, to], buffers: [old, new] } = &self;
+        module.visit_mut(&mut replacing(from, to));
+        module.visit_buffers_mut(&mut replacing(old, new));
+    }
+}
+
+/// Moves what is not on the device. Like the functions below, it knows no type of a module, and so is compiled once.
+fn moves(parameters: Vec<Tensor>, buffers: Vec<(String, Tensor)>, device: &Device) -> Result<Moves> {
     let elsewhere = |tensors: Vec<Tensor>| {
         let stay = tensors.iter().all(|tensor| tensor.device() == device);
         if stay { Vec::new() } else { tensors }
     };
-    let parameters = elsewhere(module.parameters());
-    let buffers = elsewhere(module.named_buffers().into_iter().map(|(_, buffer)| buffer).collect());
+    let parameters = elsewhere(parameters);
+    let buffers = elsewhere(buffers.into_iter().map(|(_, buffer)| buffer).collect());
     let (moved, moved_buffers) = (parameters_onto(&parameters, device)?, buffers_onto(&buffers, device)?);
-    module.visit_mut(&mut replacing(&parameters, &moved));
-    module.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
-    Ok(())
+    Ok(Moves { parameters: [parameters, moved], buffers: [buffers, moved_buffers] })
 }
 
 /// Gives a module parameters and buffers of its own, where they are; see [`Module::deep_copy`].
 pub(super) fn own<M: Module + ?Sized>(module: &mut M) -> Result<()> {
-    let parameters = module.parameters();
+    copies(module.parameters(), module.named_buffers())?.into_module(module);
+    Ok(())
+}
+
+fn copies(parameters: Vec<Tensor>, buffers: Vec<(String, Tensor)>) -> Result<Moves> {
     let mut copies: Vec<Tensor> = parameters.clone();
     for device in distinct_devices(&parameters) {
         let here: Vec<usize> = (0..parameters.len()).filter(|&i| parameters[i].device() == &device).collect();
         let own: Vec<Tensor> = here.iter().map(|&i| parameters[i].clone()).collect();
         here.into_iter().zip(parameters_onto(&own, &device)?).for_each(|(i, copy)| copies[i] = copy);
     }
-    let buffers: Vec<Tensor> = module.named_buffers().into_iter().map(|(_, buffer)| buffer).collect();
+    let buffers: Vec<Tensor> = buffers.into_iter().map(|(_, buffer)| buffer).collect();
     let own = buffers.iter().map(|buffer| duplicate(&buffer.detach())).collect::<Result<Vec<_>>>()?;
-    module.visit_mut(&mut replacing(&parameters, &copies));
-    module.visit_buffers_mut(&mut replacing(&buffers, &own));
-    Ok(())
+    Ok(Moves { parameters: [parameters, copies], buffers: [buffers, own] })
 }
 
 fn distinct_devices(tensors: &[Tensor]) -> Vec<Device> {
@@ -51,13 +72,17 @@ fn distinct_devices(tensors: &[Tensor]) -> Vec<Device> {
 /// Freezes or unfreezes all parameters; see [`Module::requires_grad_`].
 pub(super) fn requires_grad_<M: Module + ?Sized>(module: &mut M, requires_grad: bool) {
     let old = module.parameters();
+    let new = switched(&old, requires_grad);
+    module.visit_mut(&mut replacing(&old, &new));
+}
+
+fn switched(old: &[Tensor], requires_grad: bool) -> Vec<Tensor> {
     let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {
         (true, false) => parameter.freeze(),
         (false, true) => parameter.unfreeze(),
         _ => parameter.clone(),
     };
-    let new: Vec<Tensor> = old.iter().map(switched).collect();
-    module.visit_mut(&mut replacing(&old, &new));
+    old.iter().map(switched).collect()
 }
 
 /// Returns copies of the parameters as new leaves in one bucket on `device`. Frozen parameters stay frozen. There is

@@ -45,13 +45,19 @@ pub(super) fn is_recording() -> bool {
 
 /// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
 pub(super) fn recorded<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
+    if let Ok(output) = &output {
+        note(key(layer), output);
+    }
+    output
+}
+
+fn note(layer: Key, output: &Tensor) {
     CALLS.with(|calls| {
-        if let (Some(calls), Ok(output)) = (calls, &output) {
+        if let Some(calls) = calls {
             let bytes = output.elem_count() * output.dtype().size();
-            lock(calls).push(LayerCall { layer: key(layer), shape: output.shape().to_vec(), bytes });
+            lock(calls).push(LayerCall { layer, shape: output.shape().to_vec(), bytes });
         }
     });
-    output
 }
 
 /// The layers of a net with the output shape of each for one input: see [`Module::summary`]. `Display` prints a table.

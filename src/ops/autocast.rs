@@ -3,7 +3,7 @@
 use crate::context::{Restore, slot};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{Casting, Elements};
+use crate::ops::Casting;
 use crate::tensor::Tensor;
 
 slot! {
@@ -80,11 +80,11 @@ pub(crate) fn of_sums(dtype: DType) -> DType {
 }
 
 /// Converts the inputs of an op to the types that it uses within [`autocast`]. Returns `None` if no type changes.
-pub(super) fn cast(elements: Elements, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
-    let taken = |x: &Tensor| match elements {
-        Elements::Floats(Casting::Lower) => lowered(x.dtype()),
-        Elements::Floats(Casting::Raise) => of_sums(x.dtype()),
-        _ => x.dtype(),
+pub(super) fn cast(casting: Casting, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let taken = |x: &Tensor| match casting {
+        Casting::Lower => lowered(x.dtype()),
+        Casting::Raise => of_sums(x.dtype()),
+        Casting::Keep => x.dtype(),
     };
     if inputs.iter().all(|x| taken(x) == x.dtype()) {
         return Ok(None);

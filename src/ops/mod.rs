@@ -6,6 +6,7 @@
 //! ops is a folder or a file, and `shaders/` has a folder or a file of the same name for its kernels; `shaders/common/` has what several
 //! families share. Compositions of ops do not need this: they are methods of `Tensor`.
 
+mod any_op;
 mod autocast;
 pub(crate) mod combine;
 pub(crate) mod custom_grad;
@@ -44,7 +45,7 @@ pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::binary::{BinaryFn, of_two};
 pub(crate) use elementwise::cast::repacked;
 #[cfg(feature = "onnx")]
-pub(crate) use elementwise::onnx::{Composition, Onnx, PairComposition};
+pub(crate) use elementwise::onnx::{Composition, Onnx, PairComposition, Value};
 #[cfg(feature = "onnx")]
 pub(crate) use elementwise::unary::{UnaryFn, of_one};
 pub use index::scatter_reduce::ScatterReduce;
@@ -77,6 +78,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{Layout, checked_elem_count};
 use crate::tensor::Tensor;
+use any_op::AnyOp;
 use elementwise::cast::{narrowed, widened};
 use inputs::Reads;
 use names::Names;
@@ -106,13 +108,40 @@ pub(crate) struct Gradient<'a> {
 /// Packed types (halves, bytes) are stored several elements to a word. Kernels and host loops compute with words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elements {
-    /// All inputs are of one float type, unless the op [mixes](Op::mixes) them. Halves are widened to f32, so that sums are
-    /// f32; the result is narrowed. Kernels may read halves [as they are stored](Op::reads_halves).
+    /// All inputs are of one float type. Halves are widened to f32, so that sums are f32; the result is narrowed.
     Floats(Casting),
+    /// As `Floats`, but kernels read halves of the first two inputs as they are stored, so that no pass widens them. The host's
+    /// loops never do.
+    Factors(Casting),
+    /// As `Factors`, of any float types: for ops that compute gradients, from the inputs of another op and the gradient of its
+    /// result.
+    MixedFactors(Casting),
     /// Any types. Packed types are widened, and the result is narrowed.
     Any,
     /// The elements as they are stored; for conversions between types.
     Stored,
+}
+
+impl Elements {
+    /// Returns the conversion within [`autocast`](autocast()).
+    fn casting(self) -> Casting {
+        match self {
+            Elements::Floats(casting) | Elements::Factors(casting) | Elements::MixedFactors(casting) => casting,
+            Elements::Any | Elements::Stored => Casting::Keep,
+        }
+    }
+
+    /// Returns whether an op reads elements of input `i` as they are stored.
+    fn as_stored(self, i: usize, x: &Tensor, gaps: bool) -> bool {
+        match self {
+            Elements::Stored => true,
+            // What is made dense is widened in the same pass.
+            Elements::Factors(_) | Elements::MixedFactors(_) => {
+                i < 2 && halves(x.dtype()) != 0 && !x.device().is_cpu() && !gaps
+            }
+            Elements::Floats(_) | Elements::Any => false,
+        }
+    }
 }
 
 /// The conversion of an op's inputs within [`autocast`](autocast()).
@@ -146,21 +175,14 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
         Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    /// Returns whether the kernels read halves of an input as they are stored, so that no pass widens them. The host's loops
-    /// never do.
-    fn reads_halves(&self, _input: usize) -> bool {
-        false
+    /// Returns [`ELEMENTS`](Op::ELEMENTS), unless they depend on the arguments.
+    fn elements(&self) -> Elements {
+        Self::ELEMENTS
     }
 
     /// Returns whether [`backward`](Op::backward) takes halves for the gradient of a result of f32; else they are widened first.
     fn takes_halves(&self) -> bool {
-        self.reads_halves(0)
-    }
-
-    /// Returns whether the inputs may be of different float types. Only ops that compute gradients do this, from the inputs of
-    /// another op and the gradient of its result.
-    fn mixes(&self) -> bool {
-        false
+        matches!(self.elements(), Elements::Factors(_) | Elements::MixedFactors(_))
     }
 
     /// Computes a result from inputs of which some have 64 bits. The default is an error: neither `cpu` nor `gpu` reads such.
@@ -280,29 +302,63 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 }
 
 fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
-    if !O::NAMES.have(op.name()) {
-        return Err(Error::internal(format!("{op:?} has the name {}, which is none of its {:?}", op.name(), O::NAMES)));
+    let computed = computed(&op, inputs)?;
+    // All that depends on the type of the op, which moves into the graph if an input is tracked.
+    let node = computed.tracked.then(|| Box::new(op) as Box<dyn Differentiable>);
+    computed.recorded(node, inputs)
+}
+
+/// A result of an op.
+struct Computed {
+    /// The result, outside the graph.
+    out: Tensor,
+    /// The type that it is to have.
+    dtype: DType,
+    /// The inputs as the op read them, if these are others than it was given.
+    inputs: Option<Vec<Tensor>>,
+    /// Whether the op becomes a node of the graph.
+    tracked: bool,
+}
+
+impl Computed {
+    /// Returns the result, of its type and with its node.
+    fn recorded(self, node: Option<Box<dyn Differentiable>>, inputs: &[&Tensor]) -> Result<Tensor> {
+        let read = self.inputs.as_deref().map(references);
+        let out = match node {
+            Some(node) => crate::autograd::with_node(node, read.as_deref().unwrap_or(inputs), &self.out),
+            None => self.out,
+        };
+        if out.dtype() == self.dtype { Ok(out) } else { narrowed(&out, self.dtype) }
     }
-    same_device(op.name(), inputs)?;
+}
+
+fn computed(op: &dyn AnyOp, inputs: &[&Tensor]) -> Result<Computed> {
+    let name = op.op_name();
+    if !op.names().have(name) {
+        return Err(Error::internal(format!("{op:?} has the name {name}, which is none of its {:?}", op.names())));
+    }
+    same_device(name, inputs)?;
     if inputs.iter().any(|x| x.dtype().is_long()) {
-        return op.long(inputs);
+        let out = op.long(inputs)?;
+        return Ok(Computed { dtype: out.dtype(), out, inputs: None, tracked: false });
     }
-    let cast = autocast::cast(O::ELEMENTS, inputs)?;
-    let cast = cast.as_deref().map(references);
-    let inputs = cast.as_deref().unwrap_or(inputs);
-    if matches!(O::ELEMENTS, Elements::Floats(_)) && !op.mixes() {
-        one_float_type(op.name(), inputs)?;
+    let elements = op.elements();
+    let cast = autocast::cast(elements.casting(), inputs)?;
+    let of_cast = cast.as_deref().map(references);
+    let inputs = of_cast.as_deref().unwrap_or(inputs);
+    if matches!(elements, Elements::Floats(_) | Elements::Factors(_)) {
+        one_float_type(name, inputs)?;
     }
     let (shape, dtype) = op.output(inputs)?;
-    let ready = ready(&op, inputs)?;
-    let ready = ready.as_deref().map(references);
-    let inputs = ready.as_deref().unwrap_or(inputs);
-    let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };
-    let words = computed.words(checked_elem_count(op.name(), &shape)?);
-    let storage = compute(&op, inputs, (&shape, computed), words)?;
+    let ready = ready(op, inputs)?;
+    let of_ready = ready.as_deref().map(references);
+    let inputs = of_ready.as_deref().unwrap_or(inputs);
+    let computed = if elements == Elements::Stored { dtype } else { dtype.wide() };
+    let words = computed.words(checked_elem_count(name, &shape)?);
+    let storage = compute(op, inputs, (&shape, computed), words)?;
     let out = Tensor::from_parts(storage, Layout::contiguous_owned(shape), computed, inputs[0].device().clone());
-    let out = crate::autograd::record(op, inputs, out);
-    if computed == dtype { Ok(out) } else { narrowed(&out, dtype) }
+    let tracked = crate::autograd::noted(op, inputs, &out);
+    Ok(Computed { out, dtype, tracked, inputs: ready.or(cast) })
 }
 
 fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
@@ -311,11 +367,10 @@ fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
 
 /// Converts the inputs to the element types and the layouts that an op reads, by ops of the graph; `None` if they
 /// match.
-fn ready<O: Op>(op: &O, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
-    let gaps = |x: &Tensor| O::Layout::DENSE && !x.layout().is_contiguous();
-    let as_stored =
-        |i: usize, x: &Tensor| halves(x.dtype()) != 0 && op.reads_halves(i) && !x.device().is_cpu() && !gaps(x);
-    let packed = |i, x: &Tensor| x.dtype().is_packed() && O::ELEMENTS != Elements::Stored && !as_stored(i, x);
+fn ready(op: &dyn AnyOp, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let (dense, elements) = (op.reads_dense(), op.elements());
+    let gaps = |x: &Tensor| dense && !x.layout().is_contiguous();
+    let packed = |i, x: &Tensor| x.dtype().is_packed() && !elements.as_stored(i, x, gaps(x));
     if !inputs.iter().enumerate().any(|(i, x)| packed(i, x) || gaps(x)) {
         return Ok(None);
     }
@@ -328,29 +383,29 @@ fn ready<O: Op>(op: &O, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
 }
 
 /// Computes an op of `words` words of output. For ops, only this function decides between the host and an adapter.
-fn compute<O: Op>(op: &O, inputs: &[&Tensor], out: (&[usize], DType), words: usize) -> Result<Storage> {
+fn compute(op: &dyn AnyOp, inputs: &[&Tensor], out: (&[usize], DType), words: usize) -> Result<Storage> {
     let (shape, dtype) = out;
     match inputs[0].device().backend()? {
         Backend::Cpu(cpu) => {
             let out = cpu.alloc(words)?;
             if words > 0 {
                 let guards = inputs::read_all(inputs)?;
-                let views: Vec<_> = inputs.iter().map(|t| CpuIn::new(t, &guards)).collect::<Result<_>>()?;
                 let result = &mut out.write()[..words];
-                cpu.timed(op.name(), || op.cpu(&views, CpuOut(result)))?;
+                cpu.timed(op.op_name(), || op.cpu(inputs, &guards, CpuOut(result)))?;
             }
             Ok(Storage::Cpu(out))
         }
         Backend::Gpu(gpu) => {
             let out = gpu.alloc(words)?;
             if words > 0 {
-                let views: Vec<_> = inputs.iter().map(|t| GpuIn::new(t)).collect::<Result<_>>()?;
                 let most = gpu.largest_binding();
-                if words > most || views.iter().any(|x| x.buffer().len() > most) {
-                    let inputs: Vec<_> = views.iter().map(parts::Part::of).collect();
+                let too_large = |x: &&Tensor| matches!(x.storage(), Storage::Gpu(buffer) if buffer.len() > most);
+                if words > most || inputs.iter().any(too_large) {
+                    let inputs = inputs.iter().map(|x| GpuIn::<Strided>::new(x).map(|x| parts::Part::of(&x)));
+                    let inputs = inputs.collect::<Result<Vec<_>>>()?;
                     parts::compute(op, gpu, &inputs, parts::Target { buffer: &out, shape, dtype })?;
                 } else {
-                    gpu.run_op(op.name(), op.gpu(gpu, &views, &out)?, &out)?;
+                    gpu.run_op(op.op_name(), op.gpu(gpu, inputs, &out)?, &out)?;
                 }
             }
             Ok(Storage::Gpu(out))

@@ -1,6 +1,6 @@
 //! The names in errors: each is the method that the user called.
 
-use crate::context::slot;
+use crate::context::{Restore, slot};
 use crate::device::gpu::EARLIER_WORK;
 use crate::device::set_method;
 use crate::error::{Error, Result};
@@ -15,12 +15,17 @@ slot! {
 /// Within another call of this function, the outer name counts. An error of earlier work, which a call that waits for a
 /// device returns, keeps its name.
 pub(crate) fn named<T>(op: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    if CALLER.get().is_some() {
-        return f();
+    // What does not depend on the types is compiled once.
+    let outermost = begin(op);
+    match (f(), outermost) {
+        (Err(error), Some(_)) => Err(renamed(error, op)),
+        (result, _) => result,
     }
-    let _caller = CALLER.set(Some(op));
-    let _method = Method(set_method(Some(op)));
-    f().map_err(|error| renamed(error, op))
+}
+
+/// Sets the name, unless this is within another call.
+fn begin(op: &'static str) -> Option<(Restore<Option<&'static str>>, Method)> {
+    CALLER.get().is_none().then(|| (CALLER.set(Some(op)), Method(set_method(Some(op)))))
 }
 
 /// The method before, in whose name tensors are allocated again when this is dropped.

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use crate::device::gpu::{BINDING_ALIGNMENT, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::any_op::AnyOp;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::{GpuIn, Op, inputs::Reads};
+use crate::ops::{GpuIn, inputs::Reads};
 use crate::shape::Layout;
 
 /// An input, or a part of one, and the buffer that holds its elements.
@@ -190,7 +191,7 @@ struct Division {
 }
 
 /// Computes an op whose result or inputs are too large to be bound, in parts.
-pub(super) fn compute<O: Op>(op: &O, gpu: &Arc<Gpu>, inputs: &[Part], out: Target) -> Result<()> {
+pub(super) fn compute(op: &dyn AnyOp, gpu: &Arc<Gpu>, inputs: &[Part], out: Target) -> Result<()> {
     if out.shape.len() > 1 && is_of_elements(op, inputs, out) {
         let line = [out.shape.iter().product()];
         let flat = |x: &Part| {
@@ -201,9 +202,8 @@ pub(super) fn compute<O: Op>(op: &O, gpu: &Arc<Gpu>, inputs: &[Part], out: Targe
         return compute(op, gpu, &inputs, Target { shape: &line, ..out });
     }
     let Some(Division { dim, along, size }) = division(op, gpu, inputs, out) else {
-        let inputs: Vec<Part> = inputs.iter().map(|x| x.ready(gpu, O::Layout::DENSE)).collect::<Result<_>>()?;
-        let views: Vec<_> = inputs.iter().map(Part::input).collect();
-        return gpu.run_op(op.name(), op.gpu(gpu, &views, out.buffer)?, out.buffer);
+        let inputs: Vec<Part> = inputs.iter().map(|x| x.ready(gpu, op.reads_dense())).collect::<Result<_>>()?;
+        return gpu.run_op(op.op_name(), op.gpu_of_parts(gpu, &inputs, out.buffer)?, out.buffer);
     };
     let (whole, inner) = (out.shape[dim], out.shape[dim + 1..].iter().product::<usize>());
     for start in (0..whole).step_by(size) {
@@ -230,17 +230,17 @@ pub(super) fn compute<O: Op>(op: &O, gpu: &Arc<Gpu>, inputs: &[Part], out: Targe
 
 /// Returns whether each element of the result depends on the elements at its place in the inputs alone, which are in order: the op
 /// can be divided along every dimension. Its shape does not matter then.
-fn is_of_elements<O: Op>(op: &O, inputs: &[Part], out: Target) -> bool {
+fn is_of_elements(op: &dyn AnyOp, inputs: &[Part], out: Target) -> bool {
     let shapes: Vec<&[usize]> = inputs.iter().map(|x| &x.layout.shape[..]).collect();
     let alike = |dim: usize| op.along(&shapes, dim).is_some_and(|all| all.iter().all(|own| *own == Some(dim)));
     inputs.iter().all(|x| x.layout.shape == out.shape && x.layout.is_contiguous()) && (0..out.shape.len()).all(alike)
 }
 
 /// Returns how an op is divided; `None` if all can be bound, or if no division helps.
-fn division<O: Op>(op: &O, gpu: &Gpu, inputs: &[Part], out: Target) -> Option<Division> {
+fn division(op: &dyn AnyOp, gpu: &Gpu, inputs: &[Part], out: Target) -> Option<Division> {
     let most = gpu.largest_binding();
     let of_inputs =
-        |parts: &mut dyn Iterator<Item = Part>| parts.map(|x| x.words(gpu, O::Layout::DENSE)).max().unwrap_or(0);
+        |parts: &mut dyn Iterator<Item = Part>| parts.map(|x| x.words(gpu, op.reads_dense())).max().unwrap_or(0);
     let now = of_inputs(&mut inputs.iter().cloned()).max(out.buffer.len());
     if now <= most {
         return None;

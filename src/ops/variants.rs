@@ -84,6 +84,21 @@ pub(super) mod classes {
     pub const SWIFTSHADER: Caps = Caps { software: true, subgroup: Some(4), ..HARDWARE };
 }
 
+/// Returns family and name of each variant that an adapter of some class can run.
+#[cfg(test)]
+pub(crate) fn of_any_class() -> Vec<(&'static str, &'static str)> {
+    let classes = [classes::HARDWARE, classes::WITH_COOPERATIVE, classes::LAVAPIPE, classes::SWIFTSHADER];
+    let of_class = |caps: &Caps| {
+        let of_family =
+            |family: &'static dyn AnyFamily| family.fitting(caps).into_iter().map(|name| (family.name(), name));
+        families().flat_map(of_family).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = classes.iter().flat_map(of_class).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// Returns the variant of a family that runs on a device for some params.
 pub(super) fn chosen<P: Params, W>(gpu: &Gpu, family: &Family<P, W>, params: &P) -> Result<&'static Variant<P, W>> {
     let forced = FORCED.get().filter(|(name, _)| *name == family.name);

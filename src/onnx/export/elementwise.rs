@@ -1,7 +1,5 @@
 //! Functions of single elements, comparisons, casts.
 
-use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
-
 use super::exact;
 use super::graph::{Graph, Id, Source};
 use super::translate::Call;
@@ -9,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::onnx::ElementType;
 use crate::ops::traced::Traced;
-use crate::ops::{BinaryFn, Composition, Onnx, PairComposition, UnaryFn};
+use crate::ops::{BinaryFn, Composition, Onnx, PairComposition, UnaryFn, Value};
 
 const FLOAT: ElementType = ElementType::Float;
 
@@ -184,21 +182,21 @@ fn unary(call: &mut Call, function: UnaryFn, args: [f64; 2]) -> Result<Option<Id
 fn composed(g: &mut Graph, form: Composition, x: Id, kind: ElementType, [a, b]: [f64; 2]) -> Id {
     let alpha = |value: f64| [("alpha", (value as f32).into())];
     match form {
-        Composition::Square => g.simple("Mul", &[x, x]),
-        Composition::Exp2 => {
-            let two = g.number(2.0, FLOAT);
-            g.simple("Pow", &[two, x])
+        Composition::Nodes(nodes) => {
+            let mut made: Vec<Id> = Vec::new();
+            for (op, values) in nodes {
+                let read = |value: &Value| match *value {
+                    Value::X => x,
+                    Value::Node(i) => made[i],
+                    Value::Number(number) => g.number(number, kind),
+                };
+                let inputs: Vec<Id> = values.iter().map(read).collect();
+                made.push(g.simple(op, &inputs));
+            }
+            made.last().copied().unwrap_or(x)
         }
         Composition::Expm1 => exact::expm1(g, x),
-        Composition::Log2 => {
-            let log = g.simple("Log", &[x]);
-            with_number(g, "Div", log, LN_2)
-        }
         Composition::Log1p => exact::log1p(g, x),
-        Composition::Rsqrt => {
-            let root = g.simple("Sqrt", &[x]);
-            g.simple("Reciprocal", &[root])
-        }
         Composition::Trunc => truncated(g, x),
         Composition::Clip => {
             // Both are given, also if they are infinite: others are the largest finite numbers in ONNX Runtime.
@@ -211,27 +209,6 @@ fn composed(g: &mut Graph, form: Composition, x: Id, kind: ElementType, [a, b]: 
             let attributes = [("alpha", (1.0 / 6.0f32).into()), ("beta", 0.5f32.into())];
             g.node("HardSigmoid", &[x.into()], &attributes)
         }
-        Composition::Gelu => {
-            let scaled = with_number(g, "Mul", x, FRAC_1_SQRT_2);
-            let erf = g.simple("Erf", &[scaled]);
-            let more = with_number(g, "Add", erf, 1.0);
-            let product = g.simple("Mul", &[x, more]);
-            with_number(g, "Mul", product, 0.5)
-        }
-        // x · sigmoid(2 √(2/π) (x + 0.044715 x³)), which is x (1 + tanh(…)) / 2
-        Composition::GeluTanh => {
-            let square = g.simple("Mul", &[x, x]);
-            let cubic = with_number(g, "Mul", square, 0.044715);
-            let factor = with_number(g, "Add", cubic, 1.0);
-            let inner = g.simple("Mul", &[x, factor]);
-            let inner = with_number(g, "Mul", inner, (8.0 / std::f64::consts::PI).sqrt());
-            let gate = g.simple("Sigmoid", &[inner]);
-            g.simple("Mul", &[x, gate])
-        }
-        Composition::Silu => {
-            let gate = g.simple("Sigmoid", &[x]);
-            g.simple("Mul", &[x, gate])
-        }
         // Above the threshold, log(1 + exp(x β)) / β is x.
         Composition::Softplus => {
             let scaled = if a == 1.0 { x } else { with_number(g, "Mul", x, a) };
@@ -240,11 +217,6 @@ fn composed(g: &mut Graph, form: Composition, x: Id, kind: ElementType, [a, b]: 
             let threshold = g.number(b, FLOAT);
             let above = g.truth("Greater", &[scaled, threshold]);
             chosen(g, above, x, soft)
-        }
-        Composition::LogSigmoid => {
-            let negative = g.simple("Neg", &[x]);
-            let soft = g.simple("Softplus", &[negative]);
-            g.simple("Neg", &[soft])
         }
         Composition::IsFinite => {
             let either = [g.truth("IsNaN", &[x]), g.truth("IsInf", &[x])];

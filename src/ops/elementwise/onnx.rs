@@ -3,7 +3,7 @@
 #![cfg_attr(not(feature = "onnx"), allow(dead_code, reason = "only the import and the export of ONNX read it"))]
 
 /// The form of a function in ONNX.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Onnx<C> {
     /// An operator of this name, without attributes.
     Operator(&'static str),
@@ -13,20 +13,32 @@ pub(crate) enum Onnx<C> {
     Nothing,
 }
 
+/// Returns the form of a function of one element that is several operators without attributes. The last one has the result.
+pub(crate) const fn nodes(nodes: &'static [Node]) -> Onnx<Composition> {
+    Onnx::Composed(Composition::Nodes(nodes))
+}
+
+/// An operator, and what it reads.
+pub(crate) type Node = (&'static str, &'static [Value]);
+
+/// What an operator reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// The element.
+    X,
+    /// The result of an earlier node.
+    Node(usize),
+    Number(f64),
+}
+
 /// The functions of one element that are more than one plain operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Composition {
-    Square,
+    /// Operators without attributes: see [`nodes`].
+    Nodes(&'static [Node]),
     Trunc,
-    Exp2,
     Expm1,
-    Log2,
     Log1p,
-    Rsqrt,
-    Gelu,
-    GeluTanh,
-    Silu,
-    LogSigmoid,
     HardSigmoid,
     LeakyRelu,
     Elu,

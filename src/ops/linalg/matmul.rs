@@ -95,7 +95,7 @@ fn batch_layout(layout: &Layout) -> Layout {
 
 impl Op for MatMul {
     type Layout = Strided;
-    const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
+    const ELEMENTS: Elements = Elements::Factors(Casting::Lower);
     const NAMES: Names = names!["matmul"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
@@ -119,12 +119,8 @@ impl Op for MatMul {
         product(a, b, &batch, [m, k, n])
     }
 
-    fn reads_halves(&self, _input: usize) -> bool {
-        true
-    }
-
-    fn mixes(&self) -> bool {
-        self.mixes
+    fn elements(&self) -> Elements {
+        if self.mixes { Elements::MixedFactors(Casting::Lower) } else { Self::ELEMENTS }
     }
 
     fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {

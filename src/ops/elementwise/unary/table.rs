@@ -19,6 +19,8 @@ use super::{
 use crate::error::Result;
 use crate::ops::elementwise::onnx::Composition as Composed;
 use crate::ops::elementwise::onnx::Onnx::{self, Operator};
+use crate::ops::elementwise::onnx::Value::{Node, Number, X};
+use crate::ops::elementwise::onnx::nodes;
 use crate::tensor::Tensor;
 
 /// Defines the functions: the enum, a row for each, and the methods of those that begin with documentation. The others come last,
@@ -209,7 +211,7 @@ functions! {
             i64: Some(|x| x.wrapping_mul(x)),
             booleans: false,
         },
-        onnx: Onnx::Composed(Composed::Square),
+        onnx: nodes(&[("Mul", &[X, X])]),
     }
     /// Returns the largest whole number that is not above x. Integers do not change. The gradient is 0.
     floor(x) => Floor {
@@ -278,7 +280,7 @@ functions! {
         gradient: slope!(y: |g, y, _| g * y * LN_2, "g * y * LN2"; By(|y, _| y.ones_like()?.mul(consts::LN_2))),
         f64: Some(|x, _| x.exp2()),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::Exp2),
+        onnx: nodes(&[("Pow", &[Number(2.0), X])]),
     }
     /// Returns `eˣ − 1`, precise near 0. Integers become f32.
     expm1(x) => Expm1 {
@@ -303,7 +305,7 @@ functions! {
             By(|x, _| x.square()?.recip()?.mul(-1.0 / consts::LN_2))),
         f64: Some(|x, _| x.log2()),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::Log2),
+        onnx: nodes(&[("Log", &[X]), ("Div", &[Node(0), Number(consts::LN_2)])]),
     }
     /// Returns `ln(1 + x)`, precise near 0: −∞ at −1, NaN below −1. Integers become f32.
     log1p(x) => Log1p {
@@ -328,7 +330,7 @@ functions! {
         gradient: slope!(y: |g, y, _| -0.5 * g * y * y * y, "-0.5 * g * y * y * y"; By(|y, _| y.square()?.mul(-1.5))),
         f64: Some(|x, _| 1.0 / x.sqrt()),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::Rsqrt),
+        onnx: nodes(&[("Sqrt", &[X]), ("Reciprocal", &[Node(0)])]),
     }
     /// Returns the sine of x in radians, however large x is; NaN for ±∞. Integers become f32.
     sin(x) => Sin {
@@ -477,7 +479,13 @@ functions! {
             })),
         f64: Some(|x, _| x * 0.5 * doubles::erfc(-x * consts::FRAC_1_SQRT_2)),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::Gelu),
+        onnx: nodes(&[
+            ("Mul", &[X, Number(consts::FRAC_1_SQRT_2)]),
+            ("Erf", &[Node(0)]),
+            ("Add", &[Node(1), Number(1.0)]),
+            ("Mul", &[X, Node(2)]),
+            ("Mul", &[Node(3), Number(0.5)]),
+        ]),
     }
     /// Returns GELU's approximation, `½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))`: PyTorch's `approximate='tanh'`.
     gelu_tanh(x) => GeluTanh {
@@ -496,7 +504,16 @@ functions! {
             })),
         f64: Some(|x, _| 0.5 * x * (1.0 + ((2.0 / consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::GeluTanh),
+        // x · sigmoid(√(8/π) (x + 0.044715 x³)), which is x (1 + tanh(…)) / 2
+        onnx: nodes(&[
+            ("Mul", &[X, X]),
+            ("Mul", &[Node(0), Number(0.044715)]),
+            ("Add", &[Node(1), Number(1.0)]),
+            ("Mul", &[X, Node(2)]),
+            ("Mul", &[Node(3), Number(1.595_769_121_605_730_8)]),
+            ("Sigmoid", &[Node(4)]),
+            ("Mul", &[X, Node(5)]),
+        ]),
     }
     /// Returns the sigmoid linear unit or swish, `x / (1 + e⁻ˣ)`.
     silu(x) => Silu {
@@ -510,7 +527,7 @@ functions! {
             })),
         f64: Some(|x, _| x * doubles::sigmoid(x)),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::Silu),
+        onnx: nodes(&[("Sigmoid", &[X]), ("Mul", &[X, Node(0)])]),
     }
     /// Returns `ln(1 / (1 + e⁻ˣ))`, without overflow.
     log_sigmoid(x) => LogSigmoid {
@@ -519,7 +536,7 @@ functions! {
             By(|x, _| x.sigmoid()?.mul(&x.neg()?.sigmoid()?)?.neg())),
         f64: Some(|x, _| -doubles::softplus(-x)),
         whole: AsFloats,
-        onnx: Onnx::Composed(Composed::LogSigmoid),
+        onnx: nodes(&[("Neg", &[X]), ("Softplus", &[Node(0)]), ("Neg", &[Node(1)])]),
     }
     /// Returns `x · tanh(ln(1 + eˣ))`.
     mish(x) => Mish {

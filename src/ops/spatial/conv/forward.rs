@@ -89,7 +89,7 @@ impl Forward {
 
 impl Op for Forward {
     type Layout = Dense;
-    const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
+    const ELEMENTS: Elements = Elements::Factors(Casting::Lower);
     const NAMES: Names = names!["conv2d"];
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
@@ -104,13 +104,8 @@ impl Op for Forward {
         Ok((self.shape().to_vec(), if self.1 { DType::F32 } else { inputs[0].dtype() }))
     }
 
-    /// The bias is always of f32.
-    fn reads_halves(&self, input: usize) -> bool {
-        input < 2
-    }
-
-    fn mixes(&self) -> bool {
-        self.1
+    fn elements(&self) -> Elements {
+        if self.1 { Elements::MixedFactors(Casting::Lower) } else { Self::ELEMENTS }
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

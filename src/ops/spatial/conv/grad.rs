@@ -84,7 +84,7 @@ impl InputGrad {
 
 impl Op for InputGrad {
     type Layout = Dense;
-    const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
+    const ELEMENTS: Elements = Elements::Factors(Casting::Lower);
     const NAMES: Names = names!["conv_transpose2d", "conv2d_input_grad"];
 
     fn name(&self) -> &'static str {
@@ -101,12 +101,8 @@ impl Op for InputGrad {
         Ok((vec![images, channels, window.size[0], window.size[1]], self.dtype))
     }
 
-    fn reads_halves(&self, _input: usize) -> bool {
-        true
-    }
-
-    fn mixes(&self) -> bool {
-        !self.transposed
+    fn elements(&self) -> Elements {
+        if self.transposed { Self::ELEMENTS } else { Elements::MixedFactors(Casting::Lower) }
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -196,20 +192,12 @@ impl WeightGrad {
 
 impl Op for WeightGrad {
     type Layout = Dense;
-    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+    const ELEMENTS: Elements = Elements::MixedFactors(Casting::Keep);
     const NAMES: Names = names!["conv2d_weight_grad"];
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         let [kh, kw] = self.0.window.params.kernel;
         Ok((vec![self.0.out_channels, self.0.group_channels(), kh, kw], DType::F32))
-    }
-
-    fn reads_halves(&self, _input: usize) -> bool {
-        true
-    }
-
-    fn mixes(&self) -> bool {
-        true
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
