@@ -24,7 +24,8 @@
 # Variables:
 #   ANYGPU_ADAPTERS_DIR  where to unpack; default ${XDG_CACHE_HOME:-$HOME/.cache}/anygpu/adapters
 #
-# Exports: VK_ADD_DRIVER_FILES, MESA_SHADER_CACHE_DISABLE=true (the on-disk cache mixes up SIMD widths), LIBGL_ALWAYS_SOFTWARE=1,
+# Exports: VK_ADD_DRIVER_FILES, MESA_SHADER_CACHE_DIR (compiled shaders are kept, in a folder for this processor and width of vectors;
+# MESA_SHADER_CACHE_DISABLE=true turns that off), LIBGL_ALWAYS_SOFTWARE=1,
 # ANYGPU_RADV: the manifest of RADV, AMD's driver, from the package of 3, for the compile check in `amd/`; empty where it is not had.
 set -euo pipefail
 
@@ -241,7 +242,10 @@ fi
 [ -z "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] ||
     say "VK_DRIVER_FILES or VK_ICD_FILENAMES is set: the Vulkan loader will ignore VK_ADD_DRIVER_FILES"
 printf 'export VK_ADD_DRIVER_FILES=%q\n' "$manifests"
-printf 'export MESA_SHADER_CACHE_DISABLE=true\n'
+# Most of the time of tests on Mesa's adapters is spent on compiling, for each process anew without this. What Mesa compiled for one
+# processor or one width of vectors is wrong for another, and its own keys do not have them.
+compiled_for=$({ grep -m1 -E '^(flags|Features)' /proc/cpuinfo || true; echo "${LP_NATIVE_VECTOR_WIDTH:-}"; } | cksum | cut -d ' ' -f 1)
+printf 'export MESA_SHADER_CACHE_DIR=%q\n' "${MESA_SHADER_CACHE_DIR:-$cache/shaders-$compiled_for}"
 printf 'export LIBGL_ALWAYS_SOFTWARE=1\n'
 printf 'export ANYGPU_RADV=%q\n' "$radv"
 if [ "$found" -lt 4 ] || [ "$complete" = false ]; then exit 3; fi

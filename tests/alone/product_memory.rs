@@ -4,7 +4,7 @@
 use anygpu::nn::{Linear, Module};
 use anygpu::{Conv, Device, Result, Tensor};
 
-use crate::common::{alone, devices};
+use crate::common::{adapters_of_shape, alone};
 
 /// The elements repeat after so many.
 const PERIOD: usize = 35;
@@ -71,59 +71,79 @@ fn as_matrix(what: &str, sizes: [usize; 3], device: &Device) -> Result<()> {
     check(what, sizes, device, || a.matmul(&b))
 }
 
+/// A product and its check on a device.
+type Product<'a> = &'a dyn Fn(&Device) -> Result<()>;
+
+/// Runs each product on `cpu` and on two software adapters, in turn.
+fn on_devices(products: &[Product]) -> Result<()> {
+    for (i, product) in products.iter().enumerate() {
+        product(&Device::cpu())?;
+        adapters_of_shape(i).iter().try_for_each(product)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn products_take_their_operands_their_result_and_a_tenth() -> Result<()> {
     let _alone = alone();
     const LONG: usize = 530_000;
-    for device in devices() {
-        let [a, b] = operands([1, LONG, 1], &device)?;
-        let (a, b) = (a.reshape([LONG])?, b.reshape([LONG])?);
-        check("dot", [1, LONG, 1], &device, || a.dot(&b))?;
-
-        let [a, b] = operands([3, LONG, 1], &device)?;
-        check("mv of a wide matrix", [3, LONG, 1], &device, || a.mv(&b.reshape([LONG])?))?;
-        let [a, b] = operands([LONG, 10, 1], &device)?;
-        check("mv of a tall matrix", [LONG, 10, 1], &device, || a.mv(&b.reshape([10])?))?;
-
-        as_matrix("[1, k] by [k, 10]", [1, LONG, 10], &device)?;
-        as_matrix("[10, k] by [k, 1]", [10, LONG, 1], &device)?;
-        as_matrix("[n, 1] by [1, 10]", [LONG, 1, 10], &device)?;
-        as_matrix("[10, 1] by [1, n]", [10, 1, LONG], &device)?;
-        as_matrix("[10, k] by [k, 16]", [10, LONG, 16], &device)?;
-        as_matrix("[n, 10] by [10, 16]", [LONG, 10, 16], &device)?;
-
+    on_devices(&[
+        &|device| {
+            let [a, b] = operands([1, LONG, 1], device)?;
+            let (a, b) = (a.reshape([LONG])?, b.reshape([LONG])?);
+            check("dot", [1, LONG, 1], device, || a.dot(&b))
+        },
+        &|device| {
+            let [a, b] = operands([3, LONG, 1], device)?;
+            check("mv of a wide matrix", [3, LONG, 1], device, || a.mv(&b.reshape([LONG])?))
+        },
+        &|device| {
+            let [a, b] = operands([LONG, 10, 1], device)?;
+            check("mv of a tall matrix", [LONG, 10, 1], device, || a.mv(&b.reshape([10])?))
+        },
+        &|device| as_matrix("[1, k] by [k, 10]", [1, LONG, 10], device),
+        &|device| as_matrix("[10, k] by [k, 1]", [10, LONG, 1], device),
+        &|device| as_matrix("[n, 1] by [1, 10]", [LONG, 1, 10], device),
+        &|device| as_matrix("[10, 1] by [1, n]", [10, 1, LONG], device),
+        &|device| as_matrix("[10, k] by [k, 16]", [10, LONG, 16], device),
+        &|device| as_matrix("[n, 10] by [10, 16]", [LONG, 10, 16], device),
         // The gradient of a Linear's weight, of all rows at once.
-        let [x, g] = operands([10, LONG, 16], &device)?;
-        let x = x.t()?.contiguous()?;
-        check("transposed view", [10, LONG, 16], &device, || x.t()?.matmul(&g))?;
-        let mut layer = Linear::new(10, 16)?;
-        layer.to_(&device)?;
-        layer.forward(&x)?.mul(&g)?.sum_all()?.backward()?;
-        let gradient = layer.weight().grad().expect("a gradient").t()?;
-        check_values("gradient of a weight", [10, LONG, 16], &gradient)?;
-    }
-    Ok(())
+        &|device| {
+            let [x, g] = operands([10, LONG, 16], device)?;
+            let x = x.t()?.contiguous()?;
+            check("transposed view", [10, LONG, 16], device, || x.t()?.matmul(&g))?;
+            let mut layer = Linear::new(10, 16)?;
+            layer.to_(device)?;
+            layer.forward(&x)?.mul(&g)?.sum_all()?.backward()?;
+            let gradient = layer.weight().grad().expect("a gradient").t()?;
+            check_values("gradient of a weight", [10, LONG, 16], &gradient)
+        },
+    ])
 }
 
 /// Panels beyond what is always granted: cut along k, along rows and columns, and along the batch.
 #[test]
 fn blocks_have_the_same_numbers() -> Result<()> {
     let _alone = alone();
-    for device in devices() {
-        for (sizes, batch) in [([64, 150_000, 70], 1), ([70, 40_000, 67], 3), ([40_000, 6, 300], 1)] {
-            let [m, k, n] = sizes;
-            let [a, b] = operands(sizes, &device)?;
-            let a = a.broadcast_to([batch, m, k])?.contiguous()?;
-            let b = b.broadcast_to([batch, k, n])?.contiguous()?;
-            check_values("batch", sizes, &a.matmul(&b)?)?;
-        }
+    let of_batch = |(sizes, batch): ([usize; 3], usize), device: &Device| {
+        let [m, k, n] = sizes;
+        let [a, b] = operands(sizes, device)?;
+        let a = a.broadcast_to([batch, m, k])?.contiguous()?;
+        let b = b.broadcast_to([batch, k, n])?.contiguous()?;
+        check_values("batch", sizes, &a.matmul(&b)?)
+    };
+    on_devices(&[
+        &|device| of_batch(([64, 150_000, 70], 1), device),
+        &|device| of_batch(([70, 40_000, 67], 3), device),
+        &|device| of_batch(([40_000, 6, 300], 1), device),
         // A factor that is shared by the batch: long sums in parts would be larger than both.
-        let (batch, sizes) = (100, [4, 2560, 100]);
-        let [a, b] = operands(sizes, &device)?;
-        let a = a.broadcast_to([batch, sizes[0], sizes[1]])?.contiguous()?;
-        check_values("shared factor", sizes, &a.matmul(&b)?)?;
-    }
-    Ok(())
+        &|device| {
+            let (batch, sizes) = (100, [4, 2560, 100]);
+            let [a, b] = operands(sizes, device)?;
+            let a = a.broadcast_to([batch, sizes[0], sizes[1]])?.contiguous()?;
+            check_values("shared factor", sizes, &a.matmul(&b)?)
+        },
+    ])
 }
 
 /// The gradient of a weight has the paddings of few images in memory at once. With those of all, it would take 820 MB.
