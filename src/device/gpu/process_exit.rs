@@ -3,6 +3,11 @@
 //! Their drivers compile kernels with LLVM, in threads of their own, when submitted work first runs. `exit` destroys the
 //! objects of LLVM while those threads use them, and a process that has done its work crashes. So `exit` waits for the
 //! devices first, and no thread gives them more work from then on. Adapters of other kinds have no such threads.
+//!
+//! LLVM makes some of its objects when it first compiles, and `exit` destroys first what was made last. If the driver's cache has all
+//! kernels of a process but one, and the process ends while that one is compiled, `exit` destroys these before it comes to wait, and the
+//! process may crash: seen in one of eight such ends on Mesa 22's llvmpipe (GL). Compiling a small kernel when a device is opened
+//! made it one of 24, and is not done.
 
 use std::sync::{Arc, RwLockReadGuard};
 
