@@ -245,7 +245,7 @@ printf 'export VK_ADD_DRIVER_FILES=%q\n' "$manifests"
 # Most of the time of tests on Mesa's adapters is spent on compiling, for each process anew without this. What Mesa compiled for one
 # processor or one width of vectors is wrong for another, and its own keys do not have them.
 compiled_for=$({ grep -m1 -E '^(flags|Features)' /proc/cpuinfo || true; echo "${LP_NATIVE_VECTOR_WIDTH:-}"; } | cksum | cut -d ' ' -f 1)
-printf 'export MESA_SHADER_CACHE_DIR=%q\n' "${MESA_SHADER_CACHE_DIR:-$cache/shaders-$compiled_for}"
+printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$cache/shaders-$compiled_for"
 printf 'export LIBGL_ALWAYS_SOFTWARE=1\n'
 printf 'export ANYGPU_RADV=%q\n' "$radv"
 if [ "$found" -lt 4 ] || [ "$complete" = false ]; then exit 3; fi

@@ -350,7 +350,7 @@ fn computed(op: &dyn AnyOp, inputs: &[&Tensor]) -> Result<Computed> {
         one_float_type(name, inputs)?;
     }
     let (shape, dtype) = op.output(inputs)?;
-    let ready = ready(op, inputs)?;
+    let ready = ready(elements, op.reads_dense(), inputs)?;
     let of_ready = ready.as_deref().map(references);
     let inputs = of_ready.as_deref().unwrap_or(inputs);
     let computed = if elements == Elements::Stored { dtype } else { dtype.wide() };
@@ -367,8 +367,7 @@ fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
 
 /// Converts the inputs to the element types and the layouts that an op reads, by ops of the graph; `None` if they
 /// match.
-fn ready(op: &dyn AnyOp, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
-    let (dense, elements) = (op.reads_dense(), op.elements());
+fn ready(elements: Elements, dense: bool, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     let gaps = |x: &Tensor| dense && !x.layout().is_contiguous();
     let packed = |i, x: &Tensor| x.dtype().is_packed() && !elements.as_stored(i, x, gaps(x));
     if !inputs.iter().enumerate().any(|(i, x)| packed(i, x) || gaps(x)) {

@@ -344,25 +344,22 @@ mod tests {
             for (of_a, of_b) in [([k, 1], [n, 1]), ([1, m], [1, k]), ([k, 1], [1, k])] {
                 let (a, b) = (Matrix::new(&left, 0, of_a), Matrix::new(&right, 0, of_b));
                 let wanted = expected(a, b, [m, k, n]);
-                levels::each(|| {
+                let check = |compute: &dyn Fn(Part)| {
                     let product = Product { a, b, terms: k, start: Start::Zero };
                     let mut out = vec![f32::NAN; m * n];
                     let mut rows: Vec<&mut [f32]> = out.chunks_exact_mut(n).collect();
                     let (mut panels, mut lines) =
                         (vec![f32::NAN; (n + 64) * k], vec![f32::NAN; GROUPED_ROWS.min(m) * k]);
                     let (panels, lines) = (&mut panels[..], &mut lines[..]);
-                    with_vectors(Part {
-                        product: &product,
-                        out: &mut rows,
-                        first: 0,
-                        column: 0,
-                        part: 0..n,
-                        panels,
-                        lines,
-                    });
+                    compute(Part { product: &product, out: &mut rows, first: 0, column: 0, part: 0..n, panels, lines });
                     assert!(out == wanted, "{m} × {k} × {n}, {of_a:?} and {of_b:?}");
+                };
+                levels::each(|| {
+                    check(&|part| with_vectors(part));
                     Ok(())
                 })?;
+                // Vectors of four, which other processors have.
+                check(&|part| part.with_simd(pulp::Scalar128b));
             }
         }
         Ok(())
