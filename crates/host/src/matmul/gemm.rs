@@ -1,6 +1,4 @@
-//! Matrix products of strided matrices on the host, by the crates of `gemm`.
-
-use gemm_common::Parallelism;
+//! Matrix products of strided matrices on the host, by the crate `gemm`.
 
 /// The threads that a product on the host may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,53 +9,10 @@ pub enum Threads {
     All,
 }
 
-/// The function of `gemm` that suits this processor: sizes m, n and k; the output, its strides (of columns, then of rows) and whether
-/// it is added to; the two operands with their strides; factors of the output and of the product; which of the three are conjugated.
-type Product<T> = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut T,
-    isize,
-    isize,
-    bool,
-    *const T,
-    isize,
-    isize,
-    *const T,
-    isize,
-    isize,
-    T,
-    T,
-    bool,
-    bool,
-    bool,
-    Parallelism,
-);
-
 /// The types of which `gemm` multiplies matrices here.
-pub trait Factor: From<u8> + Copy + private::Product + 'static {}
+pub trait Factor: From<u8> + Copy + 'static {}
 impl Factor for f32 {}
 impl Factor for f64 {}
-
-/// No other type can be a [`Factor`]: there is a crate for each.
-mod private {
-    pub trait Product: Sized {
-        fn product() -> super::Product<Self>;
-    }
-
-    impl Product for f32 {
-        fn product() -> super::Product<f32> {
-            gemm_f32::gemm::f32::get_gemm_fn()
-        }
-    }
-
-    impl Product for f64 {
-        fn product() -> super::Product<f64> {
-            gemm_f64::gemm::f64::get_gemm_fn()
-        }
-    }
-}
 
 /// A strided matrix on the host.
 #[derive(Clone, Copy)]
@@ -100,27 +55,26 @@ pub fn gemm<T: Factor>(out: &mut [T], a: Matrix<T>, b: Matrix<T>, [m, k, n]: [us
         return;
     }
     assert!(out.len() >= m * n && a.holds(m, k) && b.holds(k, n), "a matrix reaches past its storage");
-    let parallelism = if threads == Threads::All { Parallelism::Rayon(0) } else { Parallelism::None };
+    let parallelism = if threads == Threads::All { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
     let [ars, acs] = a.strides.map(|s| s as isize);
     let [brs, bcs] = b.strides.map(|s| s as isize);
     #[expect(unsafe_code, reason = "the crate's interface takes pointers; the assertion above keeps them in bounds")]
     // SAFETY: every element that the strides reach lies within its slice (asserted), and `out` is borrowed mutably.
     unsafe {
-        // The kernels write columns. So this is the product of the transposed matrices, Bᵀ · Aᵀ, whose columns are the rows of `out`.
-        T::product()(
-            n,
+        gemm::gemm(
             m,
+            n,
             k,
             out.as_mut_ptr(),
-            n as isize,
             1,
+            n as isize,
             add,
-            b.data.as_ptr().add(b.start),
-            brs,
-            bcs,
             a.data.as_ptr().add(a.start),
-            ars,
             acs,
+            ars,
+            b.data.as_ptr().add(b.start),
+            bcs,
+            brs,
             T::from(1),
             T::from(1),
             false,
