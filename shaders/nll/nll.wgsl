@@ -4,47 +4,14 @@
 //   backward: out[a, c, b] ← −w[c] · g[n] where c = label[n], otherwise 0
 //   cross_entropy:      out[n] ← w[label[n]] · (log Σ_c exp(x[a, c, b]) − x[a, label[n], b]), of any scores x
 //   cross_entropy_grad: out[a, c, b] ← w[label[n]] · g[n] · (exp(x[a, c, b]) / Σ_c exp(x[a, c, b]) − [c = label[n]])
-// All dense. The label to IGNORE gives 0. Any other label that is not a class gives NaN: an adapter cannot report an
-// error, but it must not read out of range. One invocation: one element of out; in the last two, one n.
+// All dense. After nll_labels.wgsl. One invocation: one element of out; in the last two, one n.
 
-struct Params {
-    count: u32, // of out
-    classes: u32, // C
-    inner: u32, // B
-    x_offset: u32, // of x, or of g
-    label_offset: u32,
-    w_offset: u32,
-    g_offset: u32,
-    ignored: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read> labels: array<u32>;
-@group(0) @binding(3) var<storage, read> w: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(4) var<storage, read> g: array<f32>;
 @group(0) @binding(5) var<storage, read_write> dx: array<f32>;
 
-const NAN_BITS = 0x7fc00000u;
 const INFINITE = 0x7f800000u;
-
-override IGNORE: bool = false;
-override WEIGHTED: bool = false;
-
-// Returns the bits of a label's weight: a compiler may assume that a float is not NaN.
-fn weight_bits(label: u32) -> u32 {
-    if IGNORE && label == p.ignored {
-        return 0u;
-    }
-    if label >= p.classes {
-        return NAN_BITS;
-    }
-    if WEIGHTED {
-        return bitcast<u32>(w[p.w_offset + label]);
-    }
-    return bitcast<u32>(1.0);
-}
 
 @compute @workgroup_size(WG)
 fn weights(id: Id) {

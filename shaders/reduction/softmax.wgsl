@@ -9,6 +9,10 @@ struct Params {
     outer: u32,   // A
     reduced: u32, // R
     inner: u32,   // B
+    // Those of softmax_rows.wgsl:
+    parts: u32,
+    span: u32,
+    lanes: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -29,6 +29,7 @@ mod load;
 pub mod nd;
 mod oracle;
 mod report;
+mod rows;
 mod run;
 #[cfg(test)]
 mod second;
@@ -103,6 +104,7 @@ const FAMILIES: &[Family] = &[
     ("reduce", reduce::cases),
     ("resample", resample::cases),
     ("resize", resize::cases),
+    ("rows", rows::cases),
     ("sampling", sampling::cases),
     ("search", search::cases),
     ("softmax", softmax::cases),

@@ -8,15 +8,16 @@ use anygpu_host::vectorised;
 use anygpu_host::vectors::with_vectors;
 use pulp::{Simd, WithSimd};
 
-use super::{Labelled, Nll, Pass};
+use super::{Labelled, Nll, Params, Pass, SHADER, SHARED, SHARED_IN_FOURS};
 use crate::autograd::is_recording;
-use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::names::{Names, names};
-use crate::ops::reduction::softmax::{COLUMNS, MAX_ROW, columns, exponentials, largest};
+use crate::ops::reduction::plan::{Rows, Way, are_shared, way};
+use crate::ops::reduction::softmax::{COLUMNS, KEPT, MAX_ROW, columns, exponentials, largest};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype};
 use crate::tensor::Tensor;
 
@@ -32,7 +33,8 @@ struct CrossEntropyGrad(Nll);
 impl Labelled {
     /// Returns the loss `−w[label] · log softmax(x)[label]` of f32 scores: `[N, ..]`, 0 where the label is ignored.
     pub(crate) fn cross_entropy(&self, scores: &Tensor) -> Result<Tensor> {
-        if self.op.classes > MAX_ROW && !scores.device().is_cpu() {
+        let long = self.op.classes > MAX_ROW && !scores.device().is_cpu();
+        if long && !are_shared(scores.device(), self.op.rows(scores.shape(), 0))? {
             return self.losses(&scores.log_softmax(1)?);
         }
         apply(CrossEntropy(self.op), &[scores, &self.labels].into_iter().chain(&self.weights).collect::<Vec<_>>())
@@ -45,6 +47,11 @@ impl Nll {
     fn by_rows(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
         let weights = |i: usize| self.weighted && i == 2;
         (dim == 0).then(|| (0..shapes.len()).map(|i| (!weights(i)).then_some(0)).collect())
+    }
+
+    /// Returns the rows of scores of a shape `[N, C, ..]`, dense from an offset on.
+    fn rows(&self, shape: &[usize], offset: usize) -> Rows {
+        Rows::new([shape[0], self.classes, self.inner], offset)
     }
 
     /// Returns the weight of each label; `None` for one that is ignored.
@@ -66,6 +73,11 @@ impl Nll {
             f(x, out, first..first + x.len() / block * self.inner);
         });
     }
+}
+
+/// Returns the shader whose workgroups share rows.
+fn shared(rows: Rows) -> Shader<Params> {
+    if rows.width == 4 { SHARED_IN_FOURS } else { SHARED }
 }
 
 impl Op for CrossEntropy {
@@ -107,10 +119,18 @@ impl Op for CrossEntropy {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let labels = &inputs[1];
         let count = labels.elem_count();
-        let kernel = self.0.kernel("cross_entropy", [&inputs[0], labels], inputs.get(2), None, count);
+        let rows = self.0.rows(inputs[0].shape(), inputs[0].offset());
+        let start = |kernel, lanes| self.0.kernel(kernel, [&inputs[0], labels], inputs.get(2), None, (count, lanes));
+        let kernel = match way(&**gpu, rows)? {
+            Way::Alone => start((SHADER, "cross_entropy"), 1).output(out).each(count),
+            Way::Shared { lanes, .. } => {
+                let kernel = start((shared(rows), "losses"), lanes).output(out);
+                kernel.workgroups(Way::workgroups(count, lanes))
+            }
+        };
         let Nll { classes, ignored, given, .. } = self.0;
         let check = check_labels_on_adapter(gpu, (self.name(), given), labels, classes, ignored)?;
-        Ok(vec![check, kernel.output(out).each(count)])
+        Ok(vec![check, kernel])
     }
 
     fn saves(&self) -> Saves {
@@ -179,11 +199,19 @@ impl Op for CrossEntropyGrad {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (labels, weights) = (&inputs[1], self.0.weighted.then(|| &inputs[2]));
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, labels, weights) = (&inputs[0], &inputs[1], self.0.weighted.then(|| &inputs[2]));
         let count = labels.elem_count();
-        let kernel = self.0.kernel("cross_entropy_grad", [&inputs[0], labels], weights, inputs.last(), count);
-        Ok(vec![kernel.output(out).each(count)])
+        let rows = self.0.rows(x.shape(), x.offset());
+        let start = |kernel, lanes| self.0.kernel(kernel, [x, labels], weights, inputs.last(), (count, lanes));
+        Ok(vec![match way(&**gpu, rows)? {
+            Way::Alone => start((SHADER, "cross_entropy_grad"), 1).output(out).each(count),
+            Way::Shared { lanes, .. } => {
+                let entry = if rows.loads() <= KEPT * lanes { "kept" } else { "streamed" };
+                let kernel = start((shared(rows), entry), lanes).output(out);
+                kernel.workgroups(Way::workgroups(count, lanes))
+            }
+        }])
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use anygpu_host::tasks::try_share;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, label_of, no_class, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Shader, label_of, no_class, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::long::cast::indices;
 use crate::ops::long::refuse;
 use crate::ops::names::{Names, names};
+use crate::ops::reduction::softmax::{BY_FOUR, BY_ONE, EXPONENTIALS, ROWS};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
     named, of_sums, same_device,
@@ -30,9 +31,14 @@ params! {
         w_offset: usize,
         g_offset: usize,
         ignored: u32,
+        lanes: usize,
     }
 }
-shader!(SHADER: Params = "nll/nll");
+/// The text before the shaders.
+const LABELS: &str = wgsl!("nll/nll_labels");
+shader!(SHADER: Params = "nll/nll", after [LABELS]);
+shader!(SHARED: Params = "nll/cross_entropy_rows", after [LABELS, BY_ONE, ROWS, EXPONENTIALS]);
+shader!(SHARED_IN_FOURS: Params = "nll/cross_entropy_rows" named "cross_entropy_rows_4", after [LABELS, BY_FOUR, ROWS, EXPONENTIALS]);
 
 /// The function of `[A, C, B]` to compute.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,14 +85,14 @@ impl Nll {
         Error::argument("nll", no_class(label, &place, self.classes))
     }
 
-    /// Starts a kernel of so many invocations, with the gradient if there is one.
+    /// Starts a kernel of so many labels or elements, with the gradient if there is one. `lanes` is for those whose workgroups share rows.
     fn kernel(
         &self,
-        entry: &'static str,
+        (shader, entry): (Shader<Params>, &'static str),
         [x, labels]: [&GpuIn<Dense>; 2],
         weights: Option<&GpuIn<Dense>>,
         grad: Option<&GpuIn<Dense>>,
-        count: usize,
+        (count, lanes): (usize, usize),
     ) -> KernelBuilder {
         let weights = weights.unwrap_or(x); // the kernel does not read them if there are none
         let params = Params {
@@ -98,8 +104,9 @@ impl Nll {
             w_offset: weights.offset(),
             g_offset: grad.map_or(0, GpuIn::offset),
             ignored: self.ignored.unwrap_or(0),
+            lanes,
         };
-        let kernel = Kernel::build(SHADER, entry, params)
+        let kernel = Kernel::build(shader, entry, params)
             .constant("IGNORE", self.ignored.is_some())
             .constant("WEIGHTED", self.weighted);
         let kernel = kernel.input(x).input(labels).input(weights);
@@ -162,7 +169,7 @@ impl Op for Nll {
             Pass::Backward => "backward",
         };
         let weights = self.weighted.then(|| &inputs[2]);
-        let kernel = self.kernel(entry, [x, labels], weights, None, count).output(out).each(count);
+        let kernel = self.kernel((SHADER, entry), [x, labels], weights, None, (count, 1)).output(out).each(count);
         if self.pass != Pass::Forward {
             return Ok(vec![kernel]); // the labels were checked in the forward pass
         }

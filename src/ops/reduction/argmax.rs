@@ -11,6 +11,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
+use crate::ops::reduction::plan::{Rows, Way, way};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
@@ -27,7 +28,11 @@ params! {
         candidates: usize,
     }
 }
+params! {
+    struct RowParams { offset: usize, lines: usize, reduced: usize, parts: usize, span: usize, lanes: usize }
+}
 shader!(SHADER: Params = "reduction/argmax", headers || SCALAR_HEADERS.to_vec());
+shader!(SHARED: RowParams = "reduction/argmax_rows", headers || SCALAR_HEADERS.to_vec());
 
 /// The most elements that one invocation compares.
 const CHUNK: usize = 4096;
@@ -87,27 +92,53 @@ impl Op for Arg {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let [outer, reduced, inner] = around(x.shape(), self.dim);
-        let mut kernels: Vec<Kernel> = Vec::new();
-        let mut found: Option<(Buffer, usize)> = None;
-        loop {
-            let candidates = found.as_ref().map_or(reduced, |(_, count)| *count);
-            let chunks = candidates.div_ceil(CHUNK);
-            let target = if chunks == 1 { out.clone() } else { gpu.alloc(outer * chunks * inner)? };
-            let params = Params { offset: x.offset(), outer, reduced, inner, chunks, length: CHUNK, candidates };
-            let kernel = Kernel::build(SHADER, "argmax", params).header(scalar_header(x.dtype()));
-            let kernel = kernel.constant("SMALLEST", self.smallest).constant("MERGE", found.is_some()).input(x);
-            let chosen = found.as_ref().map_or(x.as_buffer(), |(found, _)| found);
-            kernels.push(kernel.input(chosen).output(&target).each(outer * chunks * inner));
-            if chunks == 1 {
-                return Ok(kernels);
-            }
-            found = Some((target, chunks));
-        }
+        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.smallest, around(x.shape(), self.dim), None, out)
     }
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![None]) // an index has no gradient
+    }
+}
+
+/// Returns the kernels for `[A, R, B] → [A, B]` on an adapter, of elements of a type from an offset on, in the way of the plan unless one
+/// is given.
+pub(super) fn kernels(
+    gpu: &Gpu,
+    (x, offset, dtype): (&Buffer, usize, DType),
+    smallest: bool,
+    sizes: [usize; 3],
+    given: Option<Way>,
+    out: &Buffer,
+) -> Result<Vec<Kernel>> {
+    let [outer, reduced, inner] = sizes;
+    let mut kernels: Vec<Kernel> = Vec::new();
+    let mut found: Option<(Buffer, usize)> = None;
+    if let Way::Shared { lanes, parts } = given.map_or_else(|| way(gpu, Rows { sizes, width: 1 }), Ok)? {
+        let span = reduced.div_ceil(parts);
+        let parts = reduced.div_ceil(span); // no part is empty
+        let target = if parts > 1 { gpu.alloc(outer * parts)? } else { out.clone() };
+        let params = RowParams { offset, lines: outer * parts, reduced, parts, span, lanes };
+        let kernel = Kernel::build(SHARED, "rows", params).header(scalar_header(dtype)).constant("SMALLEST", smallest);
+        let kernel = kernel.input(x).output(&target);
+        kernels.push(kernel.workgroups(Way::workgroups(outer * parts, lanes)));
+        if parts == 1 {
+            return Ok(kernels);
+        }
+        found = Some((target, parts));
+    }
+    loop {
+        let candidates = found.as_ref().map_or(reduced, |(_, count)| *count);
+        let chunks = candidates.div_ceil(CHUNK);
+        let target = if chunks == 1 { out.clone() } else { gpu.alloc(outer * chunks * inner)? };
+        let params = Params { offset, outer, reduced, inner, chunks, length: CHUNK, candidates };
+        let kernel = Kernel::build(SHADER, "argmax", params).header(scalar_header(dtype));
+        let kernel = kernel.constant("SMALLEST", smallest).constant("MERGE", found.is_some()).input(x);
+        let chosen = found.as_ref().map_or(x, |(found, _)| found);
+        kernels.push(kernel.input(chosen).output(&target).each(outer * chunks * inner));
+        if chunks == 1 {
+            return Ok(kernels);
+        }
+        found = Some((target, chunks));
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod all;
 pub(in crate::ops) mod argmax;
+pub(in crate::ops) mod plan;
 pub(in crate::ops) mod reduce;
 pub(in crate::ops) mod scan;
 pub(in crate::ops) mod softmax;

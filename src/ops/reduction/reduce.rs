@@ -18,6 +18,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, alike, read_rows};
+use crate::ops::reduction::plan::{Rows, Way, way};
 use crate::ops::reduction::scan::without_zeros;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
@@ -30,7 +31,22 @@ params! {
         offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize, apart: usize, step: usize, span: usize,
     }
 }
+params! {
+    struct RowParams { offset: usize, lines: usize, reduced: usize, parts: usize, span: usize, lanes: usize }
+}
 shader!(SHADER: Params = "reduction/reduce", headers || SCALAR_HEADERS.to_vec());
+shader!(SHARED: RowParams = "reduction/reduce_rows", after [BY_ONE], headers || SCALAR_HEADERS.to_vec());
+shader!(SHARED_IN_FOURS: RowParams = "reduction/reduce_rows" named "reduce_rows_4", after [BY_FOUR], headers || SCALAR_HEADERS.to_vec());
+
+/// What invocations that share a row read at once, and its reduction.
+const BY_ONE: &str = "alias V = T;
+fn joined(a: V, v: V) -> V { return join(a, v); }
+fn within(v: V) -> T { return v; }
+";
+const BY_FOUR: &str = "alias V = vec4<T>;
+fn joined(a: V, v: V) -> V { return vec4(join(a.x, v.x), join(a.y, v.y), join(a.z, v.z), join(a.w, v.w)); }
+fn within(v: V) -> T { return join(join(v.x, v.y), join(v.z, v.w)); }
+";
 
 /// The most elements that one invocation adds up before a partial result is stored.
 const CHUNK: usize = 1024;
@@ -137,7 +153,7 @@ impl Op for Reduce {
         if sizes[0] == 1 && x.buffer().len() > gpu.largest_binding() {
             return self.in_ranges(gpu, x, sizes, out);
         }
-        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.reduction, sizes, out)
+        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.reduction, sizes, None, out)
     }
 
     fn saves(&self) -> Saves {
@@ -175,7 +191,7 @@ impl Reduce {
         let of_range = |range: Range<usize>, result: &Buffer| {
             let part = whole.narrow(0, range.start, range.len()).bound(gpu);
             let of_part = (&part.buffer, part.layout.offset, x.dtype());
-            kernels(gpu, of_part, self.reduction, [1, range.len(), inner], result)
+            kernels(gpu, of_part, self.reduction, [1, range.len(), inner], None, result)
         };
         joined_ranges(gpu, (self.reduction, x.dtype()), read_rows(gpu, reduced, inner), (out, inner), of_range)
     }
@@ -213,12 +229,14 @@ fn empty(reduction: Reduction, dtype: DType) -> u32 {
     }
 }
 
-/// Returns the kernels for `[A, R, B] → [A, B]` on an adapter, of elements of a type from an offset on.
-fn kernels(
+/// Returns the kernels for `[A, R, B] → [A, B]` on an adapter, of elements of a type from an offset on, in the way of the plan
+/// unless one is given.
+pub(super) fn kernels(
     gpu: &Gpu,
     (x, offset, dtype): (&Buffer, usize, DType),
     reduction: Reduction,
     [outer, mut reduced, inner]: [usize; 3],
+    given: Option<Way>,
     out: &Buffer,
 ) -> Result<Vec<Kernel>> {
     if reduced == 0 {
@@ -226,7 +244,32 @@ fn kernels(
     }
     let (mut source, mut offset) = (x.clone(), offset);
     let mut kernels = Vec::new();
+    let mut given = given;
     loop {
+        let rows = Rows::new([outer, reduced, inner], offset);
+        let way = given.map_or_else(|| way(gpu, rows), Ok)?;
+        if let Way::Shared { lanes, parts } = way {
+            let span = rows.loads().div_ceil(parts);
+            let parts = rows.loads().div_ceil(span); // no part is empty
+            let target = if parts > 1 { gpu.alloc(outer * parts)? } else { out.clone() };
+            let params = RowParams {
+                offset: offset / rows.width,
+                lines: outer * parts,
+                reduced: rows.loads(),
+                parts,
+                span,
+                lanes,
+            };
+            let kernel = Kernel::build(if rows.width == 4 { SHARED_IN_FOURS } else { SHARED }, "rows", params);
+            let kernel = kernel.header(scalar_header(dtype)).constant("OP", reduction as u32);
+            kernels.push(kernel.input(&source).output(&target).workgroups(Way::workgroups(outer * parts, lanes)));
+            if parts == 1 {
+                return Ok(kernels);
+            }
+            (source, offset, reduced) = (target, 0, parts);
+            given = given.map(|_| Way::Shared { lanes, parts: 1 });
+            continue;
+        }
         // Few results from many elements: compute partial results first, enough of them to use the whole adapter.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
@@ -251,7 +294,7 @@ fn kernels(
 
 /// Returns the kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
 pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
-    kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
+    kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, None, out)
 }
 
 /// Returns the kernels that compute `len` results of each range, by those that `of_range` returns, and reduce them to `out`.
@@ -271,7 +314,7 @@ pub(in crate::ops) fn joined_ranges(
         let place = Layout { offset: i * len, ..line.clone() };
         all.push(strided_kernel(gpu, &GpuIn::at(&result, &line, dtype), &results, &place)?);
     }
-    all.extend(kernels(gpu, (&results, 0, dtype), reduction, [1, count, len], out)?);
+    all.extend(kernels(gpu, (&results, 0, dtype), reduction, [1, count, len], None, out)?);
     Ok(all)
 }
 

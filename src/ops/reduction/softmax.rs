@@ -7,26 +7,45 @@ use anygpu_host::vectorised;
 use anygpu_host::vectors::{MulAdd, exp_below_zero, larger, with_vectors};
 use pulp::{Simd, WithSimd};
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::autograd::is_recording;
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
-use crate::ops::inputs::{around, rows_in_fours};
+use crate::ops::inputs::around;
 use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
+use crate::ops::reduction::plan::{Rows, Way, are_shared, way};
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
 params! {
-    struct Params { offset: usize, outer: usize, reduced: usize, inner: usize }
+    pub(in crate::ops) struct Params { offset: usize, outer: usize, reduced: usize, inner: usize, parts: usize, span: usize, lanes: usize }
 }
-shader!(SHADER: Params = "reduction/softmax");
+params! {
+    struct GradParams { y_offset: usize, g_offset: usize, outer: usize, reduced: usize, inner: usize, lanes: usize }
+}
+/// The texts before the shaders whose workgroups share rows.
+pub(in crate::ops) const BY_ONE: &str = wgsl!("common/by_one");
+pub(in crate::ops) const BY_FOUR: &str = wgsl!("common/by_four");
+pub(in crate::ops) const ROWS: &str = wgsl!("common/rows");
+pub(in crate::ops) const EXPONENTIALS: &str = wgsl!("reduction/exponentials");
 
-/// The longest row that one invocation of the kernel reads (three times). Other ops compute longer rows.
+shader!(pub(in crate::ops) ALONE_SHADER: Params = "reduction/softmax");
+shader!(pub(in crate::ops) SHARED_SHADER: Params = "reduction/softmax_rows", after [BY_ONE, ROWS, EXPONENTIALS]);
+shader!(SHARED_IN_FOURS: Params = "reduction/softmax_rows" named "softmax_rows_4", after [BY_FOUR, ROWS, EXPONENTIALS]);
+shader!(GRAD_ALONE: GradParams = "reduction/softmax_grad");
+shader!(GRAD_SHARED: GradParams = "reduction/softmax_grad_rows", after [BY_ONE, ROWS]);
+shader!(GRAD_SHARED_IN_FOURS: GradParams = "reduction/softmax_grad_rows" named "softmax_grad_rows_4", after [BY_FOUR, ROWS]);
+
+/// The longest row that one invocation of the kernel reads (three times). Workgroups share longer rows, or other ops compute them.
 pub(in crate::ops) const MAX_ROW: usize = 16 * 1024;
+
+/// The elements of a row that each of the invocations that share it can keep; `KEPT` in the shaders.
+pub(in crate::ops) const KEPT: usize = 4;
 
 /// The terms that each element of a vector sums up before their total is added in f64.
 const TERMS: usize = 32;
@@ -34,7 +53,7 @@ const TERMS: usize = 32;
 /// The number of columns that the host computes together.
 pub(in crate::ops) const COLUMNS: usize = 64;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Softmax {
     dim: usize,
     log: bool,
@@ -62,7 +81,7 @@ impl Op for Softmax {
         let (x, out, block) = (inputs[0].slice::<f32>(), out.slice::<f32>(), reduced * inner);
         let part = (CHUNK / block).max(1) * block;
         share(out.chunks_mut(part).zip(x.chunks(part)), 1, |(out, x)| match inner {
-            1 => with_vectors(Rows { x, out, count: block, log: self.log }),
+            1 => with_vectors(HostRows { x, out, count: block, log: self.log }),
             _ => {
                 for (out, x) in out.chunks_mut(block).zip(x.chunks(block)) {
                     let starts = (0..inner).step_by(COLUMNS);
@@ -73,14 +92,11 @@ impl Op for Softmax {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let [outer, reduced, inner] = around(x.shape(), self.dim);
-        let fours = rows_in_fours(inner, reduced, x.offset());
-        let (entry, reduced) = if fours { ("rows4", reduced / 4) } else { ("softmax", reduced) };
-        let params = Params { offset: x.offset(), outer, reduced, inner };
-        let kernel = Kernel::build(SHADER, entry, params).constant("LOG", self.log);
-        Ok(vec![kernel.input(x).output(out).each(outer * inner)])
+        let sizes = around(x.shape(), self.dim);
+        let way = way(&**gpu, Rows::new(sizes, x.offset()))?;
+        kernels(gpu, (x.as_buffer(), x.offset()), sizes, self.log, way, out)
     }
 
     fn saves(&self) -> Saves {
@@ -90,28 +106,71 @@ impl Op for Softmax {
     /// Computes y · (g − Σ g·y) for softmax, and g − e^y · Σ g for log-softmax.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (y, g) = (ctx.out, ctx.grad);
-        let grad = match self.log {
-            true => g.sub(&y.exp()?.mul(&g.sum([self.dim], true)?)?)?,
-            false => y.mul(&g.sub(&g.mul(y)?.sum([self.dim], true)?)?)?,
-        };
+        let short = y.shape()[self.dim] <= MAX_ROW || y.device().is_cpu();
+        let grad =
+            if !is_recording() && y.dtype() == DType::F32 && g.dtype() == DType::F32 && (short || shares(y, self.dim)?)
+            {
+                apply(SoftmaxGrad(*self), &[y, g])?
+            } else if self.log {
+                g.sub(&y.exp()?.mul(&g.sum([self.dim], true)?)?)?
+            } else {
+                y.mul(&g.sub(&g.mul(y)?.sum([self.dim], true)?)?)?
+            };
         Ok(vec![Some(grad)])
     }
 }
 
+/// Returns whether invocations of the device share the rows along a dimension.
+fn shares(x: &Tensor, dim: usize) -> Result<bool> {
+    are_shared(x.device(), Rows::new(around(x.shape(), dim), 0))
+}
+
+/// Returns the kernels of softmax or its logarithm along R of `[A, R, B]`, dense from an offset of a buffer on.
+pub(super) fn kernels(
+    gpu: &Gpu,
+    (x, offset): (&Buffer, usize),
+    sizes: [usize; 3],
+    log: bool,
+    way: Way,
+    out: &Buffer,
+) -> Result<Vec<Kernel>> {
+    let rows = Rows::new(sizes, offset);
+    let ([outer, _, inner], reduced, in_fours) = (sizes, rows.loads(), rows.width == 4);
+    let Way::Shared { lanes, parts } = way else {
+        let params = Params { offset, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
+        let entry = if in_fours { "rows4" } else { "softmax" };
+        let kernel = Kernel::build(ALONE_SHADER, entry, params).constant("LOG", log);
+        return Ok(vec![kernel.input(x).output(out).each(outer * inner)]);
+    };
+    let span = reduced.div_ceil(parts);
+    let parts = reduced.div_ceil(span); // no part is empty
+    let params = Params { offset: offset / rows.width, outer, reduced, inner, parts, span, lanes };
+    let shader = if in_fours { SHARED_IN_FOURS } else { SHARED_SHADER };
+    let workgroups = Way::workgroups(outer * parts, lanes);
+    let kernel = |entry| Kernel::build(shader, entry, params).constant("LOG", log).input(x);
+    if parts > 1 {
+        let found = gpu.alloc(4 * outer * parts)?;
+        let results = kernel("from_parts").input(&found).output(out);
+        return Ok(vec![kernel("parts").output(&found).workgroups(workgroups), results.workgroups(workgroups)]);
+    }
+    let entry = if reduced <= KEPT * lanes { "kept" } else { "streamed" };
+    Ok(vec![kernel(entry).output(out).workgroups(workgroups)])
+}
+
 /// Computes rows of `count` elements on the host. A NaN makes the sum NaN, and so every result of its row.
-struct Rows<'a> {
+struct HostRows<'a> {
     x: &'a [f32],
     out: &'a mut [f32],
     count: usize,
     log: bool,
 }
 
-impl WithSimd for Rows<'_> {
+impl WithSimd for HostRows<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Rows { x, out, count, log } = self;
+        let HostRows { x, out, count, log } = self;
         let mut rows = x.chunks_exact(count).peekable();
         let mut max = rows.peek().map_or(f32::NEG_INFINITY, |row| largest(simd, row));
         for out in out.chunks_exact_mut(count) {
@@ -208,16 +267,119 @@ pub(in crate::ops) fn columns<M: MulAdd>(x: &[f32], out: &mut [f32], (first, inn
     }
 }
 
+/// The gradient of softmax or of its logarithm, from its result and the gradient of that.
+#[derive(Debug)]
+struct SoftmaxGrad(Softmax);
+
+impl Op for SoftmaxGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+    const NAMES: Names = names!["log_softmax", "softmax"];
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        if dim == self.0.dim { None } else { alike(shapes, dim) }
+    }
+
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let [_, reduced, inner] = around(inputs[0].shape(), self.0.dim);
+        let (y, g, out, log) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>(), self.0.log);
+        let block = reduced * inner;
+        let part = (CHUNK / block).max(1) * block;
+        share(out.chunks_mut(part).zip(y.chunks(part).zip(g.chunks(part))), 1, |(out, (y, g))| {
+            for (out, (y, g)) in out.chunks_mut(block).zip(y.chunks(block).zip(g.chunks(block))) {
+                if inner == 1 {
+                    vectorised!(<M> row_gradient::<M>(y, g, out, log));
+                } else {
+                    let starts = (0..inner).step_by(COLUMNS);
+                    starts.for_each(|first| vectorised!(<M> column_gradients::<M>(y, g, out, (first, inner), log)));
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (y, g) = (&inputs[0], &inputs[1]);
+        let sizes = around(y.shape(), self.0.dim);
+        let offset = if g.offset().is_multiple_of(4) { y.offset() } else { g.offset() };
+        let rows = Rows::new(sizes, offset);
+        let ([outer, _, inner], reduced, width) = (sizes, rows.loads(), rows.width);
+        let params = GradParams { y_offset: y.offset(), g_offset: g.offset(), outer, reduced, inner, lanes: 1 };
+        let kernel = match way(&**gpu, rows)? {
+            Way::Alone => {
+                let entry = if width == 4 { "rows4" } else { "softmax_grad" };
+                let kernel = Kernel::build(GRAD_ALONE, entry, params).constant("LOG", self.0.log);
+                kernel.input(y).input(g).output(out).each(outer * inner)
+            }
+            Way::Shared { lanes, .. } => {
+                let params = GradParams { y_offset: y.offset() / width, g_offset: g.offset() / width, lanes, ..params };
+                let shader = if width == 4 { GRAD_SHARED_IN_FOURS } else { GRAD_SHARED };
+                let entry = if reduced <= KEPT * lanes { "kept" } else { "streamed" };
+                let kernel = Kernel::build(shader, entry, params).constant("LOG", self.0.log);
+                kernel.input(y).input(g).output(out).workgroups(Way::workgroups(outer, lanes))
+            }
+        };
+        Ok(vec![kernel])
+    }
+}
+
+/// Terms that are added up in f32 before their total is added in f64.
+const TOTALLED: usize = 256;
+
+/// Computes the gradient of a row on the host.
+#[inline(always)]
+fn row_gradient<M: MulAdd>(y: &[f32], g: &[f32], out: &mut [f32], log: bool) {
+    let blocks = y.chunks(TOTALLED).zip(g.chunks(TOTALLED));
+    let total = blocks.map(|(y, g)| {
+        let mut sums = [0f32; 16];
+        let (ys, y_end) = y.as_chunks::<16>();
+        let (gs, g_end) = g.as_chunks::<16>();
+        for (y, g) in ys.iter().zip(gs) {
+            sums.iter_mut().zip(y.iter().zip(g)).for_each(|(sum, (y, g))| *sum += if log { *g } else { g * y });
+        }
+        sums.iter_mut().zip(y_end.iter().zip(g_end)).for_each(|(sum, (y, g))| *sum += if log { *g } else { g * y });
+        f64::from(sums.iter().sum::<f32>())
+    });
+    let total = total.sum::<f64>() as f32;
+    for (out, (y, g)) in out.iter_mut().zip(y.iter().zip(g)) {
+        *out = if log { g - exp::<M>(*y) * total } else { y * (g - total) };
+    }
+}
+
+/// Computes the gradients of some columns of `[R, inner]` on the host together.
+#[inline(always)]
+fn column_gradients<M: MulAdd>(y: &[f32], g: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
+    let width = COLUMNS.min(inner - first);
+    let range = |row: usize| row * inner + first..row * inner + first + width;
+    let mut totals = [0f64; COLUMNS];
+    let count = y.len() / inner;
+    for row in 0..count {
+        let terms = y[range(row)].iter().zip(&g[range(row)]).map(|(y, g)| if log { *g } else { g * y });
+        totals.iter_mut().zip(terms).for_each(|(total, term)| *total += f64::from(term));
+    }
+    let totals = totals.map(|total| total as f32);
+    for row in 0..count {
+        let line = out[range(row)].iter_mut().zip(y[range(row)].iter().zip(&g[range(row)]));
+        line.zip(&totals).for_each(|((out, (y, g)), total)| {
+            *out = if log { g - exp::<M>(*y) * total } else { y * (g - total) };
+        });
+    }
+}
+
 fn softmax(x: &Tensor, dim: impl Dim, log: bool) -> Result<Tensor> {
     let op = |dim| Softmax { dim, log };
     if x.rank() == 0 {
         return softmax(&x.reshape([1])?, dimension(op(0).name(), dim, &[1])?, log)?.reshape(());
     }
     let dim = dimension(op(0).name(), dim, x.shape())?;
-    if x.shape()[dim] <= MAX_ROW || x.device().is_cpu() || !x.dtype().is_float() {
+    if x.shape()[dim] <= MAX_ROW || x.device().is_cpu() || !x.dtype().is_float() || shares(x, dim)? {
         return apply(op(dim), &[x]);
     }
-    // A row that is too long for the kernel is computed by other ops. The sum of halves is an f32 sum.
+    // A row that is too long for one invocation is computed by other ops. The sum of halves is an f32 sum.
     let dtype = x.dtype();
     let x = &x.to_dtype(DType::F32)?;
     let shifted = x.sub(&x.detach().max(dim, true)?)?;

@@ -1,0 +1,232 @@
+//! How many invocations of an adapter compute a row of a reduction, a softmax or a cross-entropy: [`way`], by the sizes of
+//! `[A, R, B]`, of which R is reduced.
+//!
+//! On hardware, neighbouring invocations must read neighbouring elements. Else each load of a subgroup moves as many sectors of 32 bytes
+//! as it has invocations, and few rows leave most of a card without work. (The limits of size are estimates, and were never timed.)
+//!
+//! | rows | way |
+//! |---|---|
+//! | B > 1 | [`Way::Alone`]: neighbouring invocations have neighbours along B |
+//! | shorter than [`SHORTEST`] loads | [`Way::Alone`]: the rows of a subgroup are a few sectors, all of which it uses |
+//! | others | [`Way::Shared`] by an invocation for each [`LOADS`] loads, at least [`FEWEST`] and at most [`WIDE`] |
+//! | so few that a large card would not have [`LANES`] invocations | by as many as there are loads, up to [`WIDE`], and then in parts |
+//!
+//! On software adapters each row is computed by one invocation: barriers are slow there. The kernels that share rows run there where the
+//! op table asks for them.
+
+use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Suits, Variant};
+use crate::device::{Backend, Device};
+use crate::error::Result;
+use crate::ops::inputs::rows_in_fours;
+use crate::ops::linalg::matmul_variants::numbers;
+use crate::ops::reduction::reduce::Reduction;
+use crate::ops::reduction::softmax::{ALONE_SHADER, Params, SHARED_SHADER};
+use crate::ops::reduction::{argmax, reduce, softmax};
+use crate::ops::variants::Adapter;
+
+/// Invocations of the workgroups that share rows; `WIDE` in `shaders/common/rows.wgsl`.
+pub(in crate::ops) const WIDE: usize = 256;
+
+/// Loads of the shortest row that invocations share.
+const SHORTEST: usize = 4;
+
+/// Loads of an invocation, and the fewest invocations of a row: eight that load f32 read a sector.
+const LOADS: usize = 4;
+const FEWEST: usize = 8;
+
+/// Invocations that keep a large card busy.
+const LANES: usize = 1 << 16;
+
+/// The fewest loads of an invocation in a row that several workgroups have parts of.
+const LOADS_OF_PART: usize = 8;
+
+/// Who computes a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) enum Way {
+    /// One invocation.
+    Alone,
+    /// So many neighbouring invocations of a workgroup, a power of two, each row or, where `parts` is not 1, each part of one.
+    Shared { lanes: usize, parts: usize },
+}
+
+impl Way {
+    /// Returns the number of workgroups for so many rows, or parts of rows.
+    pub fn workgroups(lines: usize, lanes: usize) -> usize {
+        lines.div_ceil(WIDE / lanes)
+    }
+}
+
+/// The rows of `[A, R, B]`.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Rows {
+    pub sizes: [usize; 3],
+    /// Elements that are read at once: 1 or 4.
+    pub width: usize,
+}
+
+impl Rows {
+    /// Returns the rows of a dense tensor from an offset on.
+    pub fn new(sizes: [usize; 3], offset: usize) -> Rows {
+        Rows { sizes, width: if rows_in_fours(sizes[2], sizes[1], offset) { 4 } else { 1 } }
+    }
+
+    /// Returns the loads of a row.
+    pub fn loads(&self) -> usize {
+        self.sizes[1] / self.width
+    }
+}
+
+/// Returns who computes the rows.
+///
+/// # Errors
+///
+/// Those of a trial of the variants.
+pub(in crate::ops) fn way(device: &impl Adapter, rows: Rows) -> Result<Way> {
+    let [outer, reduced, inner] = rows.sizes;
+    let loads = rows.loads();
+    if inner != 1 || loads < SHORTEST || outer == 0 {
+        return Ok(Way::Alone);
+    }
+    let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
+    if device.chosen(&FAMILY, &params)?.way == Sharing::Alone {
+        return Ok(Way::Alone);
+    }
+    let most = loads.next_power_of_two().clamp(FEWEST, WIDE);
+    let enough = LANES.div_ceil(outer).next_power_of_two().min(most);
+    let lanes = loads.div_ceil(LOADS).next_power_of_two().clamp(FEWEST, WIDE).max(enough);
+    let parts =
+        if lanes == WIDE { (LANES / WIDE).div_ceil(outer).min(loads / (WIDE * LOADS_OF_PART)).max(1) } else { 1 };
+    Ok(Way::Shared { lanes, parts })
+}
+
+/// Returns whether invocations of a device share the rows, so that they may have any length.
+pub(in crate::ops) fn are_shared(device: &Device, rows: Rows) -> Result<bool> {
+    match device.backend()? {
+        Backend::Cpu(_) => Ok(false),
+        Backend::Gpu(gpu) => Ok(way(&**gpu, rows)? != Way::Alone),
+    }
+}
+
+/// What a variant does with rows of neighbouring elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) enum Sharing {
+    Alone,
+    Shared,
+}
+
+type RowVariant = Variant<Params, Sharing>;
+
+static SHARED: RowVariant = Variant {
+    name: "shared",
+    way: Sharing::Shared,
+    shader: SHARED_SHADER,
+    entry: "kept",
+    fits: |caps| caps.max_invocations as usize >= WIDE && caps.workgroup_memory >= 4096,
+    suits: Suits::All,
+    grid: Grid::Workgroups(|p| Way::workgroups(p.outer, WIDE)),
+};
+
+static ALONE: RowVariant = Variant {
+    name: "alone",
+    way: Sharing::Alone,
+    shader: ALONE_SHADER,
+    entry: "softmax",
+    fits: |_| true,
+    suits: Suits::All,
+    grid: Grid::Each(|p| p.outer * p.inner),
+};
+
+/// All kernels that share rows, of whatever op: the trial has softmax, sums and positions of the largest.
+pub(in crate::ops) static FAMILY: Family<Params, Sharing> = Family { name: "rows", order, attempt };
+inventory::submit! { &FAMILY as &'static dyn AnyFamily }
+
+static ON_SOFTWARE: [&RowVariant; 2] = [&ALONE, &SHARED];
+static ON_HARDWARE: [&RowVariant; 2] = [&SHARED, &ALONE];
+
+fn order(caps: &Caps) -> &'static [&'static RowVariant] {
+    if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
+}
+
+/// The rows of a trial, their elements, and who shares them: rows that stay in registers, in one and in four elements, rows that are read
+/// twice, and parts of rows.
+const TRIALS: [(usize, usize, Way); 4] = [
+    (37, 37, Way::Shared { lanes: 16, parts: 1 }),
+    (70, 64, Way::Shared { lanes: 8, parts: 1 }),
+    (3, 1301, Way::Shared { lanes: 256, parts: 1 }),
+    (2, 4804, Way::Shared { lanes: 256, parts: 3 }),
+];
+
+/// Computes rows with a variant and compares the results with the host. Describes the first wrong element.
+fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
+    for (count, length, shared) in TRIALS {
+        let way = if variant.way == Sharing::Shared { shared } else { Way::Alone };
+        let sizes = [count, length, 1];
+        let x = numbers(count * length, 7);
+        let input = gpu.upload(bytemuck::cast_slice(&x))?;
+        let run = |kernels: Vec<crate::device::gpu::Kernel>| kernels.into_iter().try_for_each(|kernel| gpu.run(kernel));
+        let (softmax, sum, place) = (gpu.alloc(count * length)?, gpu.alloc(count)?, gpu.alloc(count)?);
+        run(softmax::kernels(gpu, (&input, 0), sizes, false, way, &softmax)?)?;
+        run(reduce::kernels(gpu, (&input, 0, crate::dtype::DType::F32), Reduction::Sum, sizes, Some(way), &sum)?)?;
+        run(argmax::kernels(gpu, (&input, 0, crate::dtype::DType::F32), false, sizes, Some(way), &place)?)?;
+        let softmax = gpu.download(&softmax, 0, count * length)?;
+        let (sum, place) = (gpu.download(&sum, 0, count)?, gpu.download(&place, 0, count)?);
+        for (i, row) in x.chunks(length).enumerate() {
+            let describe = |what: &str, got: f64, expected: f64| {
+                Some(format!("{what} of row {i} of [{count}, {length}]: got {got}, expected {expected}"))
+            };
+            let close = |got: f64, expected: f64, by: f64| (got - expected).abs() <= by; // false for NaN
+            let total: f64 = row.iter().map(|&v| f64::from(v)).sum();
+            if !close(f32::from_bits(sum[i]).into(), total, 1e-3) {
+                return Ok(describe("sum", f32::from_bits(sum[i]).into(), total));
+            }
+            let first = (1..length).fold(0, |best, r| if row[r] > row[best] { r } else { best });
+            if place[i] as usize != first {
+                return Ok(describe("place of the largest", place[i].into(), first as f64));
+            }
+            let exponentials: f64 = row.iter().map(|&v| f64::from(v).exp()).sum();
+            for (r, &v) in row.iter().enumerate() {
+                let (got, expected) = (f32::from_bits(softmax[i * length + r]), f64::from(v).exp() / exponentials);
+                if !close(got.into(), expected, 1e-5 * expected) {
+                    return Ok(describe("softmax", got.into(), expected));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::variants::classes::{HARDWARE, LAVAPIPE};
+
+    #[test]
+    fn the_sizes_choose_who_computes_a_row() -> Result<()> {
+        let shared = |lanes, parts| Way::Shared { lanes, parts };
+        for (sizes, expected) in [
+            ([64, 10, 1], shared(16, 1)),    // the classes of LeNet
+            ([60_000, 10, 1], shared(8, 1)), // enough rows: fewer invocations for each
+            ([60_000, 3, 1], Way::Alone),    // 96 bytes for eight rows
+            ([60_000, 12, 1], Way::Alone),   // three vectors of four
+            ([4096, 64, 1], shared(16, 1)),
+            ([2048, 512, 1], shared(32, 1)), // layers of a transformer
+            ([1024, 1024, 1], shared(64, 1)),
+            ([65_536, 1024, 1], shared(64, 1)),
+            ([512, 50_257, 1], shared(256, 1)), // a vocabulary
+            ([4, 50_257, 1], shared(256, 24)),
+            ([1, 1_000_000, 1], shared(256, 122)),
+            ([1, 64 << 20, 1], shared(256, 256)), // the sum of all elements
+            ([1, 100, 1], shared(32, 1)),
+            ([32, 10, 784], Way::Alone),
+            ([1, 4096, 2], Way::Alone),
+            ([0, 10, 1], Way::Alone),
+        ] {
+            assert_eq!(way(&HARDWARE, Rows::new(sizes, 0))?, expected, "{sizes:?}");
+            assert_eq!(way(&LAVAPIPE, Rows::new(sizes, 0))?, Way::Alone, "{sizes:?}");
+        }
+        assert_eq!(way(&HARDWARE, Rows::new([60_000, 12, 1], 1))?, shared(8, 1), "no vectors from this offset on");
+        let narrow = Caps { max_invocations: 128, ..HARDWARE };
+        assert_eq!(way(&narrow, Rows::new([2048, 512, 1], 0))?, Way::Alone);
+        Ok(())
+    }
+}
