@@ -145,6 +145,35 @@ fn attention() -> Vec<Case> {
             None,
         ),
     ];
+    // In one pass, which takes rows in vectors of four.
+    for seen in [Seen::All, Seen::Causal] {
+        for [batch, l, s, e, o] in
+            [[6, 4, 6, 8, 8], [1, 1, 1, 4, 4], [2, 70, 67, 64, 64], [2, 67, 130, 12, 20], [3, 130, 5, 8, 32]]
+        {
+            let inputs = vec![dense(q(&[batch, l, e])), dense(k(&[batch, s, e])), dense(v(&[batch, s, o]))];
+            let case = attention_case("", inputs, seen, None);
+            let rule = if seen == Seen::Causal { ", causal" } else { "" };
+            let name = format!("attention/fused {batch} of {l} queries, {s} keys of {e}, values of {o}{rule}");
+            cases.push(case.named(name).variant("attention", "fused"));
+        }
+        let views =
+            vec![transposed(q(&[2, 3, 4, 8]), 1, 2), dense(k(&[1, 6, 8])), broadcast(v(&[2, 1, 6, 4]), &[2, 3, 6, 4])];
+        let rule = if seen == Seen::Causal { ", causal" } else { "" };
+        cases.push(
+            attention_case("", views, seen, Some(0.3))
+                .named(format!("attention/fused views{rule}"))
+                .variant("attention", "fused"),
+        );
+    }
+    // A score that no difference may overflow.
+    let far =
+        vec![dense(q(&[1, 5, 4]).map(|v| 300.0 * v)), dense(k(&[1, 9, 4]).map(|v| 300.0 * v)), dense(v(&[1, 9, 4]))];
+    cases.push(
+        attention_case("", far, Seen::All, None)
+            .named("attention/fused far apart")
+            .variant("attention", "fused")
+            .within(1e-3, 1e-3),
+    );
     for (dtype, tolerance) in [(DType::F16, 5e-3), (DType::BF16, 4e-2)] {
         let halves = all(4, 6).into_iter().map(|input| input.of(dtype)).collect();
         cases.push(attention_case(&dtype.to_string(), halves, Seen::All, None).within(tolerance, tolerance));

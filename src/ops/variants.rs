@@ -2,7 +2,7 @@
 //! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
 //! (`device/gpu/variants.rs`).
 //!
-//! Only products and convolutions have variants. Those for hardware were shaped by what AMD's compiler makes of them, and never timed; their
+//! Products, convolutions, attention and rows of reductions have variants. Those for hardware were shaped by what AMD's compiler makes of them, and never timed; their
 //! limits of size are an estimate.
 
 use crate::context::slot;

@@ -1,5 +1,5 @@
-//! Attention as one op of the host, which stores no scores: the gradient computes them again. On adapters it is a
-//! composition, and so is a gradient that is to have a gradient.
+//! Attention as one op, which stores no scores: the gradient computes them again. [`plan`](super::plan) says when an adapter computes it
+//! so; else it is a composition, and so is a gradient that is to have a gradient.
 
 use std::sync::Arc;
 
@@ -7,6 +7,8 @@ use anygpu_host::attention::{Head, Rows};
 use anygpu_host::matmul::panel_width;
 use anygpu_host::tasks::try_share;
 
+use super::gpu::Operands;
+use super::plan::fuses;
 use super::{hide, past};
 use crate::autograd::is_recording;
 use crate::device::cpu::host_error;
@@ -33,18 +35,18 @@ pub(super) struct Fused {
 struct FusedGrad(Fused);
 
 /// The sizes of attention.
-struct Sizes {
-    batch: Vec<usize>,
-    queries: usize,
-    keys: usize,
+pub(super) struct Sizes {
+    pub batch: Vec<usize>,
+    pub queries: usize,
+    pub keys: usize,
     /// The elements of a query and of a key.
-    width: usize,
+    pub width: usize,
     /// The elements of a value.
-    out: usize,
+    pub out: usize,
 }
 
 impl Sizes {
-    fn of([q, k, v]: [&[usize]; 3]) -> Result<Sizes> {
+    pub fn of([q, k, v]: [&[usize]; 3]) -> Result<Sizes> {
         let (Some((batch_q, &[queries, width])), Some((batch_k, &[keys, e])), Some((batch_v, &[s, out]))) =
             (q.split_last_chunk(), k.split_last_chunk(), v.split_last_chunk())
         else {
@@ -61,12 +63,17 @@ impl Sizes {
         Ok(Sizes { batch, queries, keys, width, out })
     }
 
-    fn heads(&self) -> usize {
+    pub fn heads(&self) -> usize {
         self.batch.iter().product()
     }
 
+    /// Returns the elements of the gradients of a head.
+    pub fn gradients(&self) -> usize {
+        self.queries * self.width + self.keys * (self.width + self.out)
+    }
+
     /// Returns the shape of a tensor with these last two sizes.
-    fn with(&self, last: [usize; 2]) -> Vec<usize> {
+    pub fn with(&self, last: [usize; 2]) -> Vec<usize> {
         [&self.batch[..], &last].concat()
     }
 
@@ -125,10 +132,23 @@ fn with_dense_rows(x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// Computes attention on the host.
-pub(super) fn attention(op: Fused, inputs: [&Tensor; 3]) -> Result<Tensor> {
+/// Returns the gradient of the result as the loops and the kernels read it: on an adapter it is dense, in vectors of four.
+fn gradient_as_read(g: &Tensor) -> Result<Tensor> {
+    let aligned = g.layout().is_contiguous() && g.layout().offset.is_multiple_of(4);
+    match g.device().is_cpu() {
+        true => with_dense_rows(g),
+        false if aligned => Ok(g.clone()),
+        false => g.copy(),
+    }
+}
+
+/// Computes attention as one op, or returns `None` where it is to be a composition.
+pub(super) fn attention(op: Fused, inputs: [&Tensor; 3]) -> Result<Option<Tensor>> {
+    if !inputs[0].device().is_cpu() {
+        return if fuses(op, inputs)? { apply(op, &inputs).map(Some) } else { Ok(None) };
+    }
     let [q, k, v] = [with_dense_rows(inputs[0])?, with_dense_rows(inputs[1])?, with_dense_rows(inputs[2])?];
-    apply(op, &[&q, &k, &v])
+    apply(op, &[&q, &k, &v]).map(Some)
 }
 
 impl Op for Fused {
@@ -151,8 +171,9 @@ impl Op for Fused {
         try_share(parts.zip(&heads), 1, |(out, head)| head.forward(out)).map_err(host_error)
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(only_on_the_host(self.name()))
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (operands, buffers) = operands(self.name(), inputs)?;
+        Ok(operands.forward(*self, buffers, out))
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -160,10 +181,10 @@ impl Op for Fused {
         if is_recording() {
             return self.composed_gradients([q, k, v], ctx);
         }
-        let all = apply(FusedGrad(*self), &[q, k, v, &with_dense_rows(ctx.grad)?])?;
         let sizes = Sizes::of([q.shape(), k.shape(), v.shape()])?;
         let Sizes { queries, keys, width, out, .. } = sizes;
-        let head = queries * width + keys * (width + out);
+        let all = apply(FusedGrad(*self), &[q, k, v, &gradient_as_read(ctx.grad)?])?;
+        let head = sizes.gradients();
         let part = |needed: bool, offset: usize, [rows, columns]: [usize; 2]| {
             let mut layout = Layout::contiguous(&sizes.with([rows, columns]));
             let batch = sizes.batch.len();
@@ -186,8 +207,7 @@ impl Op for FusedGrad {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let sizes = Sizes::of([0, 1, 2].map(|i| inputs[i].shape()))?;
-        let Sizes { queries, keys, width, out, .. } = sizes;
-        Ok((vec![sizes.heads(), queries * width + keys * (width + out)], inputs[0].dtype()))
+        Ok((vec![sizes.heads(), sizes.gradients()], inputs[0].dtype()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
@@ -201,7 +221,69 @@ impl Op for FusedGrad {
             .map_err(host_error)
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(only_on_the_host(self.name()))
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (operands, buffers) = operands(self.name(), inputs)?;
+        let g = &inputs[3];
+        operands.backward(gpu, self.0, buffers, (g.buffer(), g.layout().offset), out)
+    }
+}
+
+/// Returns the operands of an op that [`plan`](super::plan) has found to be one pass.
+fn operands<'a>(op: &'static str, inputs: &[GpuIn<'a, Strided>]) -> Result<(Operands, [&'a Buffer; 3])> {
+    let operands = Operands::new([0, 1, 2].map(|i| inputs[i].layout()))?.ok_or_else(|| only_on_the_host(op))?;
+    Ok((operands, [0, 1, 2].map(|i| inputs[i].buffer())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Attention;
+    use crate::device::Device;
+    use crate::ops::linalg::matmul_variants::numbers;
+    use crate::ops::variants::forced;
+
+    /// Returns the result, and the gradients of queries, keys and values of these shapes, as a net has them: heads that are a view of
+    /// `[B, L, heads, E]`.
+    fn results(device: &Device, shapes: [[usize; 4]; 3], causal: bool) -> Result<Vec<Vec<f32>>> {
+        let operands: Vec<Tensor> = (1..)
+            .zip(shapes)
+            .map(|(seed, shape)| {
+                let values = numbers(shape.iter().product(), seed);
+                Ok(Tensor::from_vec(values, shape, None)?.to(device)?.requires_grad())
+            })
+            .collect::<Result<_>>()?;
+        let [q, k, v] = [0, 1, 2].map(|i| operands[i].transpose(1, 2));
+        let options = if causal { Attention::new().causal() } else { Attention::new() };
+        let out = q?.attention(&k?, &v?, &options)?;
+        let slopes = Tensor::from_vec(numbers(out.elem_count(), 9), out.shape(), None)?.to(device)?;
+        out.mul(&slopes)?.sum_all()?.backward()?;
+        let gradients = operands.iter().map(|x| x.grad().expect("a gradient").to_vec());
+        [out.to_vec()].into_iter().chain(gradients).collect()
+    }
+
+    #[test]
+    fn one_pass_on_an_adapter_gives_the_numbers_of_the_host() -> Result<()> {
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            for (shapes, causal) in [
+                ([[2, 9, 3, 8], [2, 11, 3, 8], [2, 11, 3, 4]], false),
+                ([[1, 70, 2, 64], [1, 70, 2, 64], [1, 70, 2, 64]], true),
+                ([[2, 5, 4, 8], [2, 7, 1, 8], [2, 7, 1, 8]], false), // grouped heads: keys and values of one for all
+                ([[1, 5, 2, 8], [1, 90, 2, 8], [1, 90, 2, 8]], true), // keys that no query sees
+            ] {
+                let expected = results(&Device::cpu(), shapes, causal)?;
+                let got = forced("attention", "fused", || results(&device, shapes, causal))?;
+                for (what, (got, expected)) in
+                    ["result", "queries", "keys", "values"].iter().zip(got.iter().zip(&expected))
+                {
+                    let off = got.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    let nan = got.iter().any(|v| v.is_nan());
+                    assert!(
+                        got.len() == expected.len() && off < 2e-5 && !nan,
+                        "{device}: {what} of {shapes:?} off by {off}"
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 }

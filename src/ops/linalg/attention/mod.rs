@@ -1,7 +1,9 @@
-//! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1): one op on the host, unless there
-//! is a mask or dropout, and a composition elsewhere.
+//! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1): one op on the host, and for many
+//! queries on adapters, unless there is a mask or dropout; else a composition.
 
 mod fused;
+mod gpu;
+mod plan;
 
 use fused::Fused;
 
@@ -149,9 +151,11 @@ impl Tensor {
         let _products = products(None);
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
         let sizes = [self, &keys, &values].map(Tensor::elem_count);
-        if self.device().is_cpu() && mask.is_none() && options.dropout == 0.0 && !sizes.contains(&0) {
+        if mask.is_none() && options.dropout == 0.0 && !sizes.contains(&0) {
             let op = Fused { scale, causal: options.causal };
-            return fused::attention(op, [&queries, &keys, &values])?.to_dtype(dtype);
+            if let Some(out) = fused::attention(op, [&queries, &keys, &values])? {
+                return out.to_dtype(dtype);
+            }
         }
         // Scales the queries instead of the scores: they usually have fewer elements.
         let mut scores = queries.mul_scalar(scale)?.matmul_mixed(&keys.t()?)?;
