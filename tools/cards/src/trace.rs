@@ -1,0 +1,293 @@
+//! Runs the instrumented copy of a kernel for a sample of its workgroups, and reads the trace.
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+
+use anygpu::interop::launches::{Launch, ParamsPlace};
+
+use crate::instrument::{self, Instrumented, Site};
+
+/// The most workgroups of a sample.
+const SAMPLE: u64 = 8;
+
+/// The most entries of a trace, of all invocations together; an entry has 8 bytes.
+const MOST_ENTRIES: u64 = 8 << 20;
+
+/// The most entries of an invocation.
+const MOST_OF_ONE: u64 = 1 << 15;
+
+/// What an invocation did.
+#[derive(Clone, Debug, Default)]
+pub struct Lane {
+    /// The site, and the byte, in the order of the accesses. It ends early if there are too many.
+    pub accesses: Vec<(u32, u32)>,
+    /// The number of all accesses.
+    pub all: u32,
+    /// The operations of floats.
+    pub flops: u32,
+}
+
+/// The invocations of the sampled workgroups.
+#[derive(Debug)]
+pub struct Trace {
+    /// The sites, by their numbers.
+    pub sites: Vec<Site>,
+    /// The invocations of each sampled workgroup, by their index.
+    pub groups: Vec<Vec<Lane>>,
+    /// The number of workgroups in the grid that each sampled one stands for.
+    pub weights: Vec<f64>,
+    /// Workgroups of the grid.
+    pub grid: u64,
+    /// Bytes that each binding has.
+    pub bound: Vec<(u32, u64)>,
+}
+
+/// The buffers that all traces use.
+#[derive(Default)]
+pub struct Machine(Mutex<Option<Buffers>>);
+
+struct Buffers {
+    device: wgpu::Device,
+    trace: wgpu::Buffer,
+    read: wgpu::Buffer,
+}
+
+impl Buffers {
+    fn new(device: &wgpu::Device) -> Buffers {
+        let buffer = |label, size, usage| {
+            device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false })
+        };
+        let (storage, read) = (wgpu::BufferUsages::STORAGE, wgpu::BufferUsages::MAP_READ);
+        Buffers {
+            trace: buffer("trace", MOST_ENTRIES * 8, storage | wgpu::BufferUsages::COPY_SRC),
+            read: buffer("read", MOST_ENTRIES * 8, read | wgpu::BufferUsages::COPY_DST),
+            device: device.clone(),
+        }
+    }
+
+    /// Returns the first words of a buffer.
+    fn words(&self, queue: &wgpu::Queue, from: &wgpu::Buffer, words: u64) -> Result<Vec<[u32; 2]>, String> {
+        if words == 0 {
+            return Ok(Vec::new());
+        }
+        let mut commands = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        commands.copy_buffer_to_buffer(from, 0, &self.read, 0, words * 4);
+        queue.submit([commands.finish()]);
+        let part = self.read.slice(..words * 4);
+        let (done, mapped) = std::sync::mpsc::channel();
+        part.map_async(wgpu::MapMode::Read, move |result| drop(done.send(result)));
+        self.device.poll(wgpu::PollType::wait_indefinitely()).map_err(|error| error.to_string())?;
+        match mapped.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(_) => return Err("a trace was not read".to_owned()),
+        }
+        let view = part.get_mapped_range().map_err(|error| error.to_string())?;
+        let words = bytemuck::pod_collect_to_vec(&view);
+        drop(view);
+        self.read.unmap();
+        Ok(words)
+    }
+}
+
+/// Returns the numbers of the sampled workgroups, which are spread over the grid, and how many each stands for. The last one may have
+/// invocations without work, and stands for itself.
+fn sample(grid: u64) -> (Vec<u64>, Vec<f64>) {
+    let count = grid.min(SAMPLE);
+    if count < 2 {
+        return ((0..count).collect(), vec![1.0; count as usize]);
+    }
+    let numbers: Vec<u64> = (0..count).map(|i| i * (grid - 1) / (count - 1)).collect();
+    let mut weights = vec![(grid - 1) as f64 / (count - 1) as f64; numbers.len() - 1];
+    weights.push(1.0);
+    (numbers, weights)
+}
+
+impl Machine {
+    /// Returns the trace of a kernel, which reads its buffers as they are now. What it writes goes to copies.
+    ///
+    /// # Errors
+    ///
+    /// A message, for what cannot be traced, or does not compile or run.
+    pub fn trace(&self, launch: &Launch<'_>) -> Result<Trace, String> {
+        let instrumented = instrument::instrument(launch.source)?;
+        let Launch { device, queue, .. } = *launch;
+        let storage = launch.buffers.len() + 3;
+        let most = device.limits().max_storage_buffers_per_shader_stage;
+        if storage > most as usize {
+            return Err(format!("with its trace it has {storage} storage buffers, the adapter takes {most}"));
+        }
+        let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|buffers| buffers.device != *device) {
+            *kept = Some(Buffers::new(device));
+        }
+        let Some(buffers) = kept.as_ref() else { return Err("no buffers".to_owned()) };
+
+        let [x, y, z] = launch.groups.map(u64::from);
+        let grid = x * y * z;
+        let (numbers, weights) = sample(grid);
+        let places: Vec<[u32; 3]> =
+            numbers.iter().map(|n| [n % x, n / x % y, n / x / y].map(|n| n as u32)).collect();
+        let of_group = instrumented.workgroup.into_iter().map(u64::from).product::<u64>();
+        let slots = of_group * places.len() as u64;
+        let most = (MOST_ENTRIES / slots.max(1)).min(MOST_OF_ONE);
+        let ends = run(launch, &instrumented, buffers, &places, [slots as u32, most as u32])?;
+
+        let ends = buffers.words(queue, &ends, slots * 2)?;
+        let longest = ends.iter().map(|end| u64::from(end[0])).max().unwrap_or(0).min(most);
+        let entries = buffers.words(queue, &buffers.trace, longest * slots * 2)?;
+        let lane = |slot: usize| {
+            let [all, flops] = ends[slot];
+            let count = u64::from(all).min(most) as usize;
+            let accesses = (1..count).filter_map(|n| {
+                let [site, at] = entries.get(n * slots as usize + slot).copied()?;
+                Some((site.checked_sub(1)?, at))
+            });
+            Lane { accesses: accesses.collect(), all: all.saturating_sub(1), flops }
+        };
+        let group = |group: usize| (0..of_group as usize).map(|i| lane(group * of_group as usize + i)).collect();
+        Ok(Trace {
+            sites: instrumented.sites,
+            groups: (0..places.len()).map(group).collect(),
+            weights,
+            grid,
+            bound: launch.buffers.iter().map(|buffer| (buffer.binding, buffer.used)).collect(),
+        })
+    }
+}
+
+/// Runs the copy, and returns the buffer with the number of entries and of operations of each invocation.
+fn run(
+    launch: &Launch<'_>,
+    instrumented: &Instrumented,
+    buffers: &Buffers,
+    places: &[[u32; 3]],
+    [slots, most]: [u32; 2],
+) -> Result<wgpu::Buffer, String> {
+    use wgpu::BufferUsages as Usages;
+    let Launch { device, queue, .. } = *launch;
+    let errors = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory]
+        .map(|filter| device.push_error_scope(filter));
+    let filled = |label, bytes: &[u8], usage| {
+        let size = bytes.len().next_multiple_of(256).max(256) as u64;
+        let buffer =
+            device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
+        queue.write_buffer(&buffer, 0, bytes);
+        buffer
+    };
+    let [x, y, z] = launch.groups;
+    let [sx, sy, sz] = instrumented.workgroup;
+    let mut sample = vec![[x, y, z, slots], [sx, sy, sz, most]];
+    sample.extend(places.iter().map(|[x, y, z]| [*x, *y, *z, 0]));
+    let sample = filled("sample", bytemuck::cast_slice(&sample), Usages::STORAGE | Usages::COPY_DST);
+    let params = filled("params", bytemuck::cast_slice(launch.params), Usages::UNIFORM | Usages::COPY_DST);
+    let ends = device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some("ends"),
+        size: u64::from(slots.max(1)) * 8,
+        usage: Usages::STORAGE | Usages::COPY_SRC,
+        mapped_at_creation: false,
+    });
+
+    let mut commands = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let bound: Vec<(u32, bool, wgpu::Buffer, u64, u64)> = launch
+        .buffers
+        .iter()
+        .map(|part| {
+            if !part.written {
+                return (part.binding, false, part.raw.clone(), part.offset, part.bytes);
+            }
+            let copy = device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("copy"),
+                size: part.bytes,
+                usage: Usages::STORAGE | Usages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            commands.copy_buffer_to_buffer(part.raw, part.offset, &copy, 0, part.bytes);
+            (part.binding, true, copy, 0, part.bytes)
+        })
+        .collect();
+
+    let layout_entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    };
+    let storage = |read_only| wgpu::BufferBindingType::Storage { read_only };
+    let mut entries: Vec<_> = bound.iter().map(|b| layout_entry(b.0, storage(!b.1))).collect();
+    let part = |buffer, offset, size| {
+        wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(size) })
+    };
+    let mut parts: Vec<_> = bound
+        .iter()
+        .map(|(binding, _, buffer, offset, bytes)| wgpu::BindGroupEntry {
+            binding: *binding,
+            resource: part(buffer, *offset, *bytes),
+        })
+        .collect();
+    if let ParamsPlace::Uniform(binding) = launch.params_at {
+        entries.push(layout_entry(binding, wgpu::BufferBindingType::Uniform));
+        parts.push(wgpu::BindGroupEntry { binding, resource: params.as_entire_binding() });
+    }
+    let own = [layout_entry(0, storage(false)), layout_entry(1, storage(false)), layout_entry(2, storage(true))];
+    let own_parts = [&buffers.trace, &ends, &sample].into_iter().enumerate();
+    let own_parts: Vec<_> = own_parts
+        .map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() })
+        .collect();
+    let layouts = [&entries[..], &own[..]].map(|entries| {
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries })
+    });
+    let groups = [&parts, &own_parts].into_iter().zip(&layouts).map(|(entries, layout)| {
+        device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries })
+    });
+    let groups: Vec<_> = groups.collect();
+    let immediates = launch.params_at == ParamsPlace::Immediates;
+    let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&layouts[0]), Some(&layouts[1])],
+        immediate_size: if immediates { launch.params.len() as u32 * 4 } else { 0 },
+    });
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some(launch.name),
+        source: wgpu::ShaderSource::Naga(Cow::Owned(instrumented.module.clone())),
+    });
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(launch.name),
+        layout: Some(&layout),
+        module: &module,
+        entry_point: Some(instrument::ENTRY),
+        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        cache: None,
+    });
+    let mut pass = commands.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    pass.set_pipeline(&pipeline);
+    if immediates {
+        pass.set_immediates(0, bytemuck::cast_slice(launch.params));
+    }
+    for (at, group) in groups.iter().enumerate() {
+        pass.set_bind_group(at as u32, group, &[]);
+    }
+    pass.dispatch_workgroups(places.len() as u32, 1, 1);
+    drop(pass);
+    queue.submit([commands.finish()]);
+    for scope in errors.into_iter().rev() {
+        if let Some(error) = pollster::block_on(scope.pop()) {
+            return Err(error.to_string());
+        }
+    }
+    Ok(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_stands_for_the_grid() {
+        assert_eq!(sample(1), (vec![0], vec![1.0]));
+        assert_eq!(sample(3), (vec![0, 1, 2], vec![1.0; 3]));
+        let (numbers, weights) = sample(1000);
+        assert_eq!((numbers.len(), numbers[0], numbers[7]), (8, 0, 999));
+        assert!((weights.iter().sum::<f64>() - 1000.0).abs() < 1e-9);
+    }
+}
