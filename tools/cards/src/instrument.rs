@@ -419,7 +419,7 @@ impl Rewriter<'_> {
         let name = format!("{} {}", self.name, global.name.as_deref().unwrap_or("?"));
         self.sites.push(Site { name, place, kind, bytes });
         let base = self.bases.get(&offset.global).copied().unwrap_or(0);
-        let mut literal =
+        let literal =
             |f: &mut Function, v: u32| f.expressions.append(Expression::Literal(Literal::U32(v)), Span::UNDEFINED);
         let site = literal(f, self.sites.len() as u32);
         let mut sum = literal(f, base + offset.constant);

@@ -339,6 +339,28 @@ fn banks(sites: &[Site], subgroups: &[Instructions]) -> (f64, f64) {
     (cycles, free)
 }
 
+/// Returns each site that was accessed, by subgroups of 32, with the cycles of an access to workgroup memory for each without conflicts.
+pub fn sites(trace: &Trace) -> Vec<(&Site, Requests, Option<f64>)> {
+    let width = WIDTHS[0];
+    let each = trace.sites.iter().enumerate().map(|(number, site)| {
+        let (mut sum, mut cycles, mut free) = (Requests::default(), 0.0, 0.0);
+        for group in &trace.groups {
+            let mut subgroups: Vec<_> =
+                group.chunks(width).map(|lanes| Instructions::new(trace.sites.len(), lanes, width)).collect();
+            subgroups.iter_mut().for_each(|subgroup| subgroup.order.retain(|(site, ..)| *site as usize == number));
+            let (these, those) = banks(&trace.sites, &subgroups);
+            let requests = requests(&trace.sites, &subgroups);
+            (cycles, free) = (cycles + these, free + those);
+            sum.used += requests.used;
+            sum.sectors += requests.sectors;
+            sum.instructions += requests.instructions;
+            sum.active += requests.active;
+        }
+        (site, sum, (site.place == Place::Workgroup).then(|| cycles / f64::max(free, 1.0)))
+    });
+    each.filter(|(_, sum, _)| sum.instructions > 0.0).collect()
+}
+
 /// Returns the bytes of buffers that a workgroup touches, by binding and whether it writes them.
 fn ranges(sites: &[Site], lanes: &[Lane]) -> HashMap<(u32, bool), Vec<(u32, u32)>> {
     let mut all: HashMap<(u32, bool), Vec<(u32, u32)>> = HashMap::new();

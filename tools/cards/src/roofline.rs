@@ -3,13 +3,19 @@
 //! A kernel takes as long as the slowest of: memory, at its peak; the nearest caches, which give a line in a clock cycle to each unit
 //! and take half a line from the cache that all share; operations of floats, at their peak, as if each invocation of a subgroup did
 //! as many as the busiest one; the memory of workgroups, which serves a word of each bank in a cycle. A grid that has fewer
-//! invocations than hide the latency of memory gets the part of these that it fills. Memory moves each sector once, if the card's
-//! last cache holds all of them; else again for each workgroup, in proportion to what it cannot hold.
+//! invocations than it takes to keep memory, or the units, busy gets the part of the peak that it fills. Memory moves each sector
+//! once, if the card's last cache holds all of them; else again for each workgroup, in proportion to what it cannot hold.
 
 use crate::memory::{Figures, LINE, WIDTHS};
 
-/// Invocations of a unit that hide the latency of memory: about half of the most that it can hold.
-const LANES_OF_UNIT: f64 = 1024.0;
+/// Invocations that keep a unit busy: two subgroups of 32 for each of four schedulers.
+const LANES_OF_UNIT: f64 = 256.0;
+
+/// Seconds that an access to memory takes.
+const LATENCY: f64 = 600e-9;
+
+/// Bytes that an invocation waits for at a time.
+const IN_FLIGHT: f64 = 16.0;
 
 /// The time that WebGPU takes for a dispatch on various systems, in seconds, as published: 24 to 71 µs.
 pub const LAUNCH: [f64; 2] = [24e-6, 71e-6];
@@ -82,7 +88,7 @@ pub struct Prediction {
     pub share: f64,
     /// What limits it.
     pub limit: Limit,
-    /// The part of the card that the grid fills.
+    /// The part of the card that the grid keeps busy, in what limits it.
     pub fill: f64,
 }
 
@@ -101,15 +107,17 @@ impl Card {
         let missing = if figures.once > 0.0 { 1.0 - (self.cache / figures.once).min(1.0) } else { 0.0 };
         let moved = figures.once + (figures.traffic - figures.once).max(0.0) * missing;
         let cache = requests.lines.max(figures.traffic / f64::from(LINE / 2)) / cycles;
+        let part = |lanes: f64| (figures.lanes.max(1.0) / lanes).min(1.0);
+        let (memory, units) = (part(self.memory * LATENCY / IN_FLIGHT), part(self.units * LANES_OF_UNIT));
         let times = [
-            (moved / self.memory, Limit::Memory),
-            (cache, Limit::Cache),
-            (requests.flops / self.flops, Limit::Flops),
-            (figures.cycles / cycles, Limit::Workgroup),
+            (moved / self.memory, memory, Limit::Memory),
+            (cache, units, Limit::Cache),
+            (requests.flops / self.flops, units, Limit::Flops),
+            (figures.cycles / cycles, units, Limit::Workgroup),
         ];
-        let (slowest, limit) = times.into_iter().fold((0.0, Limit::Memory), |a, b| if b.0 > a.0 { b } else { a });
-        let fill = (figures.lanes / (self.units * LANES_OF_UNIT)).min(1.0);
-        let seconds = if fill > 0.0 { slowest / fill } else { 0.0 };
+        let times = times.map(|(time, fill, limit)| (time / fill, fill, limit));
+        let slower = |a: (f64, f64, Limit), b: (f64, f64, Limit)| if b.0 > a.0 { b } else { a };
+        let (seconds, fill, limit) = times.into_iter().fold((0.0, 1.0, Limit::Memory), slower);
         let least = (figures.least / self.memory).max(figures.flops / self.flops);
         let share = if seconds > 0.0 { least / seconds } else { 1.0 };
         Prediction { seconds, share, limit, fill }
@@ -136,7 +144,7 @@ mod tests {
         let predicted = CARDS[0].predict(&copy);
         assert!((predicted.seconds - 1e-3).abs() < 1e-9 && (predicted.share - 1.0).abs() < 1e-9, "{predicted:?}");
         assert_eq!((predicted.limit, predicted.fill), (Limit::Memory, 1.0));
-        let small = CARDS[0].predict(&Figures { lanes: 48.0 * 1024.0, ..copy });
+        let small = CARDS[0].predict(&Figures { lanes: 18e3, ..copy });
         assert!((small.share - 0.5).abs() < 1e-9, "{small:?}");
     }
 
