@@ -11,8 +11,8 @@ use naga::back::pipeline_constants::process_overrides;
 use naga::compact::{KeepUnused, compact};
 use naga::valid::{Capabilities, FunctionInfo, ModuleInfo, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{
-    AddressSpace, BinaryOperator, Binding, Block, BuiltIn, Expression, Function, FunctionArgument, GlobalVariable, Handle,
-    Literal, MathFunction, Module, Scalar, ScalarKind, Span, Statement, Type, TypeInner, UniqueArena,
+    AddressSpace, BinaryOperator, Binding, Block, BuiltIn, Expression, Function, FunctionArgument, GlobalVariable,
+    Handle, Literal, MathFunction, Module, Scalar, ScalarKind, Span, Statement, Type, TypeInner, UniqueArena,
 };
 
 /// The name of the new entry point.
@@ -178,8 +178,7 @@ fn prepared(source: &KernelSource) -> Result<(Module, ModuleInfo), String> {
     let info = validate(&module)?;
     let has = |name: &str| module.overrides.iter().any(|(_, constant)| constant.name.as_deref() == Some(name));
     let constants = source.constants.iter().filter(|(name, _)| has(name)).cloned().collect();
-    let (module, info) =
-        process_overrides(&module, &info, None, &constants).map_err(|error| error.to_string())?;
+    let (module, info) = process_overrides(&module, &info, None, &constants).map_err(|error| error.to_string())?;
     Ok((module.into_owned(), info.into_owned()))
 }
 
@@ -216,7 +215,8 @@ fn connect(
         values.insert(name.clone(), *handle);
     }
     for (at, name) in ["cards_at_", "cards_local_", "cards_index_"].into_iter().enumerate() {
-        let own = main.expressions.iter().find(|(_, e)| matches!(e, Expression::FunctionArgument(i) if *i == at as u32));
+        let own =
+            main.expressions.iter().find(|(_, e)| matches!(e, Expression::FunctionArgument(i) if *i == at as u32));
         values.extend(own.map(|(handle, _)| (name.to_owned(), handle)));
     }
     let mut builtin = |main: &mut Function, builtin: BuiltIn, ty: Handle<Type>| {
@@ -250,7 +250,9 @@ fn connect(
             (None, TypeInner::Struct { members, .. }) => {
                 let mut components = Vec::new();
                 for member in members {
-                    let Some(Binding::BuiltIn(which)) = member.binding else { return Err("an unknown argument".into()) };
+                    let Some(Binding::BuiltIn(which)) = member.binding else {
+                        return Err("an unknown argument".into());
+                    };
                     components.push(builtin(main, which, member.ty)?);
                 }
                 composed.push(Expression::Compose { ty: argument.ty, components });
@@ -491,7 +493,9 @@ impl Rewriter<'_> {
                 match (self.inner(info, left), self.inner(info, right)) {
                     (TypeInner::Matrix { .. }, TypeInner::Vector { .. }) => 2 * lanes(left),
                     (TypeInner::Vector { .. }, TypeInner::Matrix { .. }) => 2 * lanes(right),
-                    (TypeInner::Matrix { columns, .. }, TypeInner::Matrix { .. }) => 2 * *columns as u32 * lanes(handle),
+                    (TypeInner::Matrix { columns, .. }, TypeInner::Matrix { .. }) => {
+                        2 * *columns as u32 * lanes(handle)
+                    }
                     _ => lanes(handle),
                 }
             }

@@ -56,7 +56,8 @@ fn near(found: f64, expected: f64) {
 
 #[test]
 fn a_copy_uses_all_that_it_moves() {
-    let text = "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = x[id.x]; }";
+    let text =
+        "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = x[id.x]; }";
     let Some(copy) = of(text, [1024, 1, 1], [65536; 2]) else { return };
     for (requests, width) in copy.requests.iter().zip(crate::memory::WIDTHS) {
         near(requests.efficiency(), 1.0);

@@ -242,9 +242,9 @@ pub fn figures(trace: &Trace) -> Figures {
     // By binding and whether it is written: bytes, and bytes of sectors.
     let mut touched: HashMap<(u32, bool), (f64, f64)> = HashMap::new();
     for (lanes, weight) in trace.groups.iter().zip(&trace.weights) {
-        let (all, traced) = lanes.iter().fold((0.0, 0.0), |(all, traced), lane| {
-            (all + f64::from(lane.all), traced + lane.accesses.len() as f64)
-        });
+        let (all, traced) = lanes
+            .iter()
+            .fold((0.0, 0.0), |(all, traced), lane| (all + f64::from(lane.all), traced + lane.accesses.len() as f64));
         figures.cut |= traced < all;
         let scale = weight * if traced > 0.0 { all / traced } else { 1.0 };
         for ((at, width), sum) in WIDTHS.into_iter().enumerate().zip(&mut figures.requests) {

@@ -99,7 +99,13 @@ impl Row {
         let again = if figures.traffic > 0.0 { (1.0 - figures.once / figures.traffic).max(0.0) } else { 0.0 };
         Row {
             workloads,
-            groups: if z > 1 { format!("{x} x {y} x {z}") } else if y > 1 { format!("{x} x {y}") } else { x.to_string() },
+            groups: if z > 1 {
+                format!("{x} x {y} x {z}")
+            } else if y > 1 {
+                format!("{x} x {y}")
+            } else {
+                x.to_string()
+            },
             used: both(|requests, _| requests.efficiency()),
             moved: figures.excess(),
             again: 100.0 * again,
@@ -184,7 +190,9 @@ impl Table {
                 table.rows.insert(name.to_owned(), Row::new(groups, names(&kernels).join(", "), figures));
             }
             let failures = kernels.iter().filter_map(|kernel| kernel.figures.as_ref().err());
-            table.untraced.extend(failures.map(|why| format!("- `{name}`: {}", why.lines().next().unwrap_or_default())));
+            table
+                .untraced
+                .extend(failures.map(|why| format!("- `{name}`: {}", why.lines().next().unwrap_or_default())));
         }
         table
     }
@@ -269,15 +277,25 @@ impl fmt::Display for Table {
         f.write_str(BEFORE)?;
         let peaks: Vec<String> = CARDS.iter().map(|card| format!("{}: {}", card.name, card.peaks())).collect();
         writeln!(f, "The peaks, with the last cache and the subgroup: {}.\n", peaks.join("; "))?;
-        writeln!(f, "| kernel | of | workgroups | used % | moved | again % | lanes % | banks | {} |", cards.join(" | "))?;
+        writeln!(
+            f,
+            "| kernel | of | workgroups | used % | moved | again % | lanes % | banks | {} |",
+            cards.join(" | ")
+        )?;
         writeln!(f, "{}", rule(8 + cards.len()))?;
         for (kernel, row) in &self.rows {
             writeln!(f, "| `{kernel}` | {} |", row.cells().join(" | "))?;
         }
         let [least, most] = LAUNCH.map(|seconds| seconds * 1e6);
         writeln!(f, "\n## Workloads\n")?;
-        writeln!(f, "Milliseconds of the launches of one run, of which {least:.0} to {most:.0} µs each were published for WebGPU, and of its")?;
-        writeln!(f, "kernels by the model. Launches and kernels overlap, so that a run takes the longer of the two.\n")?;
+        writeln!(
+            f,
+            "Milliseconds of the launches of one run, of which {least:.0} to {most:.0} µs each were published for WebGPU, and of its"
+        )?;
+        writeln!(
+            f,
+            "kernels by the model. Launches and kernels overlap, so that a run takes the longer of the two.\n"
+        )?;
         writeln!(f, "| workload | launches | their ms | {} |\n{}", cards.join(" | "), rule(3 + cards.len()))?;
         self.workloads.iter().try_for_each(|line| writeln!(f, "{line}"))?;
         if !self.untraced.is_empty() {
@@ -315,7 +333,10 @@ mod tests {
         let read = Table::parse(&text).expect("a table");
         assert_eq!(read.rows.keys().collect::<Vec<_>>(), ["k.copy"]);
         assert_eq!(read.to_string().lines().filter(|line| line.starts_with("| `")).count(), 1);
-        assert!(text.contains("| `k.copy` | copy | 7 x 2 | 100 / 100 | 1.00 | 0.00 | 50.0 / 50.0 | 1.00 |") || text.contains("| `k.copy`"));
+        assert!(
+            text.contains("| `k.copy` | copy | 7 x 2 | 100 / 100 | 1.00 | 0.00 | 50.0 / 50.0 | 1.00 |")
+                || text.contains("| `k.copy`")
+        );
         assert_eq!(read.worse(&table(1e6)), Vec::<String>::new());
         assert!(Table::parse("| `k` | 1 |").is_err());
     }
@@ -324,7 +345,9 @@ mod tests {
     fn what_is_worse_by_more_than_a_tenth_is_told() {
         assert_eq!(table(1e6).worse(&table(1.09e6)), Vec::<String>::new());
         let lines = table(1e6).worse(&table(1.2e6));
-        assert!(lines.iter().any(|line| line.starts_with("k.copy: bytes moved for each that must be was 1.00, is 1.20")));
+        assert!(
+            lines.iter().any(|line| line.starts_with("k.copy: bytes moved for each that must be was 1.00, is 1.20"))
+        );
         assert!(lines.iter().any(|line| line.contains("µs on Apple M2")), "{lines:?}");
         assert_eq!(table(1.2e6).worse(&table(1e6)), Vec::<String>::new());
         assert_eq!((Table::default().worse(&table(1.0)).len(), table(1.0).worse(&Table::default()).len()), (1, 1));
@@ -332,6 +355,9 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.0, 0.012, 1.0, 12.345, 99.96, 1234.0].map(short), ["0.00", "0.01", "1.00", "12.3", "100.0", "1234"]);
+        assert_eq!(
+            [0.0, 0.012, 1.0, 12.345, 99.96, 1234.0].map(short),
+            ["0.00", "0.01", "1.00", "12.3", "100.0", "1234"]
+        );
     }
 }

@@ -124,8 +124,7 @@ impl Machine {
         let [x, y, z] = launch.groups.map(u64::from);
         let grid = x * y * z;
         let (numbers, weights) = sample(grid);
-        let places: Vec<[u32; 3]> =
-            numbers.iter().map(|n| [n % x, n / x % y, n / x / y].map(|n| n as u32)).collect();
+        let places: Vec<[u32; 3]> = numbers.iter().map(|n| [n % x, n / x % y, n / x / y].map(|n| n as u32)).collect();
         let of_group = instrumented.workgroup.into_iter().map(u64::from).product::<u64>();
         let slots = of_group * places.len() as u64;
         let most = (MOST_ENTRIES / slots.max(1)).min(MOST_OF_ONE);
@@ -167,8 +166,12 @@ fn run(
         .map(|filter| device.push_error_scope(filter));
     let filled = |label, bytes: &[u8], usage| {
         let size = bytes.len().next_multiple_of(256).max(256) as u64;
-        let buffer =
-            device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
+        let buffer = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
         queue.write_buffer(&buffer, 0, bytes);
         buffer
     };
@@ -231,12 +234,12 @@ fn run(
     let own_parts: Vec<_> = own_parts
         .map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() })
         .collect();
-    let layouts = [&entries[..], &own[..]].map(|entries| {
-        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries })
-    });
-    let groups = [&parts, &own_parts].into_iter().zip(&layouts).map(|(entries, layout)| {
-        device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries })
-    });
+    let layouts = [&entries[..], &own[..]]
+        .map(|entries| device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries }));
+    let groups = [&parts, &own_parts]
+        .into_iter()
+        .zip(&layouts)
+        .map(|(entries, layout)| device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries }));
     let groups: Vec<_> = groups.collect();
     let immediates = launch.params_at == ParamsPlace::Immediates;
     let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {

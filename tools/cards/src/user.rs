@@ -127,7 +127,9 @@ pub fn report(file: &Path, args: &Args) -> Result<Vec<String>, Box<dyn Error>> {
         let lanes = 100.0 * requests.lanes(WIDTHS[0]);
         lines.push(match banks {
             Some(banks) => format!("        {what}: lanes {lanes:.0} %, {banks:.2} cycles of banks"),
-            None => format!("        {what}: lanes {lanes:.0} %, {:.1} % of sectors used", 100.0 * requests.efficiency()),
+            None => {
+                format!("        {what}: lanes {lanes:.0} %, {:.1} % of sectors used", 100.0 * requests.efficiency())
+            }
         });
     }
     Ok(lines)
