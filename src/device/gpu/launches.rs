@@ -1,6 +1,7 @@
 //! Tells a tool of every kernel before it runs, with its text, its parameters and its buffers. Without an observer it costs
 //! a load of a word for each kernel. It has types of wgpu, so it is there with the feature `wgpu` only.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
@@ -8,7 +9,7 @@ use super::queue::{Dispatch, Recorder};
 use super::{Gpu, ParamsAt, Pipeline};
 use crate::error::Result;
 
-/// What a tool does with the kernels of all devices of the process.
+/// What a tool does with the kernels of all devices of the process, but those that only try a variant.
 pub trait Observer: Send + Sync {
     /// Returns whether [`launched`](Self::launched) is to be called for this kernel. It is called often, and the kernels before
     /// this one have not run.
@@ -16,6 +17,9 @@ pub trait Observer: Send + Sync {
 
     /// Is called before the kernel is recorded, after those before it were submitted.
     fn launched(&self, launch: &Launch<'_>);
+
+    /// Returns whether the kernel shall not run: what it writes is then left as it is.
+    fn skips(&self, launch: &Launch<'_>) -> bool;
 }
 
 /// A kernel that is about to run.
@@ -84,6 +88,26 @@ static OBSERVER: RwLock<Option<Arc<dyn Observer>>> = RwLock::new(None);
 static OBSERVED: AtomicBool = AtomicBool::new(false);
 static AS_HARDWARE: AtomicBool = AtomicBool::new(false);
 
+thread_local! {
+    static TRIES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it lives, the kernels of this thread only try a variant.
+#[must_use]
+pub(super) struct Trial(bool);
+
+impl Trial {
+    pub(super) fn begin() -> Trial {
+        Trial(TRIES.replace(true))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        TRIES.set(self.0);
+    }
+}
+
 /// Sets the observer. Kernels that were compiled before are not told of: set it before a device is opened.
 pub fn observe_launches(observer: Arc<dyn Observer>) {
     *OBSERVER.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(observer);
@@ -109,20 +133,20 @@ pub(super) fn kept(text: &str, entry: &str, constants: &[(&str, f64)]) -> Option
 }
 
 impl Gpu {
-    /// Tells the observer of a dispatch that is about to be recorded.
-    pub(super) fn tell_observer(&self, recorder: &mut Recorder, dispatch: &Dispatch<'_>) -> Result<()> {
-        if !OBSERVED.load(Ordering::Acquire) {
-            return Ok(());
+    /// Tells the observer of a dispatch that is about to be recorded, and returns whether it shall not be.
+    pub(super) fn tell_observer(&self, recorder: &mut Recorder, dispatch: &Dispatch<'_>) -> Result<bool> {
+        if !OBSERVED.load(Ordering::Acquire) || TRIES.get() {
+            return Ok(false);
         }
         let observer = OBSERVER.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let (Some(observer), Some(source)) = (observer, dispatch.pipeline.source.as_deref()) else { return Ok(()) };
+        let (Some(observer), Some(source)) = (observer, dispatch.pipeline.source.as_deref()) else { return Ok(false) };
         let launch = self.launch(dispatch, source);
         if observer.wants(&launch) {
             self.submit_for_wait(recorder);
             observer.launched(&launch);
             self.check()?;
         }
-        Ok(())
+        Ok(observer.skips(&launch))
     }
 
     fn launch<'a>(&'a self, dispatch: &'a Dispatch<'a>, source: &'a KernelSource) -> Launch<'a> {

@@ -1,6 +1,6 @@
 //! Runs workloads, and collects the figures of their kernels.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +77,10 @@ impl Observer for Collector {
         }
     }
 
+    fn skips(&self, launch: &Launch<'_>) -> bool {
+        launch.groups.iter().product::<u32>() >= FEW && !RUN.iter().any(|name| launch.name.starts_with(name))
+    }
+
     fn launched(&self, launch: &Launch<'_>) {
         let began = Instant::now();
         let figures = self.machine.trace(launch).map(|trace| {
@@ -102,17 +106,23 @@ impl Observer for Collector {
     }
 }
 
-/// The runs of a workload before the one that is looked at: in the first, kernels are compiled and tried; in the second, chains of
-/// elementwise kernels are noticed, which then run as one.
+/// The kernels that others read indices from: they run, as they must write valid ones. They are pools and sorts, and what has few
+/// workgroups. The others are only looked at, which is many times faster: what they write does not change what others access.
+const RUN: [&str; 4] = ["pool.", "sort.", "index", "cast."];
+
+/// Kernels with fewer workgroups run.
+const FEW: u32 = 16;
+
+/// The runs of a workload before the one that is looked at: in the first, variants are tried and chains of elementwise kernels are
+/// noticed, which run as one from the second or third on.
 const BEFORE: usize = 2;
 
-/// Returns the kernels of workloads, in the order of their first launches.
+/// Returns the kernels of workloads, in the order of their first launches. No device was opened before.
 ///
 /// # Errors
 ///
 /// Those of the device and of the workloads.
 pub fn kernels(device: &str, workloads: &[Workload]) -> anygpu::Result<Vec<Kernel>> {
-    anygpu::interop::launches::choose_kernels_as_on_hardware();
     let collector = Arc::new(Collector::default());
     anygpu::interop::launches::observe_launches(collector.clone());
     let device = Device::new(device)?;
@@ -135,11 +145,4 @@ pub fn kernels(device: &str, workloads: &[Workload]) -> anygpu::Result<Vec<Kerne
     }
     let mut state = collector.state();
     Ok(std::mem::take(&mut state.kernels))
-}
-
-/// Returns the names of workloads, without their shapes.
-pub fn names(kernels: &[&Kernel]) -> Vec<String> {
-    let all: BTreeSet<&str> =
-        kernels.iter().flat_map(|kernel| kernel.launches.keys()).filter_map(|name| name.split(' ').next()).collect();
-    all.into_iter().map(str::to_owned).collect()
 }

@@ -186,3 +186,16 @@ fn reads_of_other_workgroups_are_counted_apart() {
     near(shared.once, 256.0 + 25_600.0);
     near(shared.least, 256.0 + 25_600.0);
 }
+
+#[test]
+fn the_library_tells_of_the_kernels_that_it_runs() {
+    let Some(device) = device() else { return };
+    let kernels = crate::collect::kernels(device.name(), &[crate::bench::Workload::Chain]).expect("a workload");
+    let launches: u64 = kernels.iter().flat_map(|kernel| kernel.launches.values()).sum();
+    assert_eq!(launches, 100, "additions, of which none becomes a chain: {kernels:?}");
+    for kernel in &kernels {
+        let figures = kernel.figures.as_ref().expect("a trace");
+        assert_eq!((kernel.op.as_str(), figures.least), ("add", 48.0), "two vectors and their sum: {kernel:?}");
+        near(figures.once, 96.0);
+    }
+}

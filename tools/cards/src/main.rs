@@ -73,6 +73,8 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    // Before anything opens a device.
+    anygpu::interop::launches::choose_kernels_as_on_hardware();
     match run(&Args::parse()) {
         Ok(good) => ExitCode::from(u8::from(!good)),
         Err(error) => {
@@ -139,11 +141,11 @@ fn print(kernel: &Kernel) {
 
 /// Returns lines with all figures.
 fn explain(groups: [u32; 3], figures: &memory::Figures) -> Vec<String> {
-    let cells = Row::new(groups, String::new(), figures).cells();
-    let [_, groups, used, moved, again, lanes, banks, cards @ ..] = &cells[..] else { return Vec::new() };
+    let cells = Row::new(groups, figures).cells();
+    let [_, _, groups, used, moved, again, lanes, banks, cards @ ..] = &cells[..] else { return Vec::new() };
     let bytes = |v: f64| if v < 1e6 { format!("{v:.0} bytes") } else { format!("{:.1} MB", v / 1e6) };
     let mut lines = vec![
-        format!("    {groups} workgroups, {} invocations, {:.3} GFLOP", figures.lanes, figures.flops / 1e9),
+        format!("    {groups} workgroups, {:.0} invocations, {:.3} GFLOP", figures.lanes, figures.flops / 1e9),
         format!("    of each sector that an instruction touches, it uses {used} % (subgroups of 32 / of 64)"),
         format!(
             "    must move {}, sectors {}, all workgroups {}: {moved} times as much, {again} % of it again",

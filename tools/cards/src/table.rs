@@ -3,12 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::collect::{Kernel, names};
+use crate::collect::Kernel;
 use crate::memory::{Figures, WIDTHS};
 use crate::roofline::{CARDS, LAUNCH, Prediction};
 
 /// A figure may become worse by this part.
 const ALLOWED: f64 = 0.1;
+
+/// Rows with a smaller part of the time of their workload, in percent, are left out.
+const LEAST_PART: f64 = 2.0;
+
+/// A kernel that has no row in the file needs one from this part on: one may come and go at [`LEAST_PART`].
+const NEEDED_PART: f64 = 5.0;
 
 /// The card by whose times the launch is chosen that stands for a kernel.
 const REFERENCE: usize = 4;
@@ -32,15 +38,19 @@ For each card: µs without the launch / % of the roofline, which is the least ti
 take at the published peaks. M: limited by memory; C: by the nearest caches, which give a line of 128 bytes in a cycle to each unit; F: by
 operations of floats; W: by the memory of workgroups. A small letter says that the grid is too small to keep half of the card busy: with
 256 invocations for each unit, or with enough to wait for memory, 16 bytes each for 600 ns. Not in the model: integers, registers,
-special units, the order of workgroups, latencies within a workgroup. A kernel stands for all launches of its name; the figures are
-those of the launch that loses the most time beside the roofline.
+special units, the order of workgroups, latencies within a workgroup. A row has the launches of a kernel in a workload, and the part of
+the time that they take of all its kernels, on the RTX 4060; those below 2 % have no row. The figures are those of the launch that
+loses the most time beside the roofline.
 
 ";
 
 /// What the model says of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    workloads: String,
+    /// Launches in one run of the workload.
+    launches: u64,
+    /// Their part of the time of the workload's kernels on the card of reference.
+    part: f64,
     groups: String,
     used: [f64; 2],
     moved: f64,
@@ -89,7 +99,7 @@ impl fmt::Display for Cell {
 
 impl Row {
     /// Returns the row of a launch.
-    pub fn new(groups: [u32; 3], workloads: String, figures: &Figures) -> Row {
+    pub fn new(groups: [u32; 3], figures: &Figures) -> Row {
         let [x, y, z] = groups;
         let requests = figures.requests.iter().zip(WIDTHS);
         let both = |f: fn(&crate::memory::Requests, usize) -> f64| {
@@ -98,7 +108,8 @@ impl Row {
         };
         let again = if figures.traffic > 0.0 { (1.0 - figures.once / figures.traffic).max(0.0) } else { 0.0 };
         Row {
-            workloads,
+            launches: 1,
+            part: 100.0,
             groups: if z > 1 {
                 format!("{x} x {y} x {z}")
             } else if y > 1 {
@@ -115,17 +126,18 @@ impl Row {
         }
     }
 
-    /// Returns the cells, without the name of the kernel.
+    /// Returns the cells, without the names of the kernel and the workload.
     pub fn cells(&self) -> Vec<String> {
-        let Row { workloads, groups, used, moved, again, lanes, banks, cards } = self;
-        let mut cells = vec![workloads.clone(), groups.clone(), pair(*used), short(*moved), short(*again)];
+        let Row { launches, part, groups, used, moved, again, lanes, banks, cards } = self;
+        let mut cells = vec![launches.to_string(), short(*part), groups.clone()];
+        cells.extend([pair(*used), short(*moved), short(*again)]);
         cells.extend([pair(*lanes), short(*banks)]);
         cells.extend(cards.iter().map(Cell::to_string));
         cells
     }
 
     fn parse(cells: &[&str]) -> Option<Row> {
-        let [workloads, groups, used, moved, again, lanes, banks, cards @ ..] = cells else { return None };
+        let [launches, part, groups, used, moved, again, lanes, banks, cards @ ..] = cells else { return None };
         let pair = |text: &str| {
             let (a, b) = text.split_once(" / ")?;
             Some([a.parse().ok()?, b.parse().ok()?])
@@ -133,7 +145,8 @@ impl Row {
         let cards: Vec<Cell> = cards.iter().map(|text| Cell::parse(text)).collect::<Option<_>>()?;
         (cards.len() == CARDS.len()).then_some(())?;
         Some(Row {
-            workloads: (*workloads).to_owned(),
+            launches: launches.parse().ok()?,
+            part: part.parse().ok()?,
             groups: (*groups).to_owned(),
             used: pair(used)?,
             moved: moved.parse().ok()?,
@@ -162,11 +175,20 @@ impl Row {
 /// What the model says of all kernels.
 #[derive(Default)]
 pub struct Table {
-    rows: BTreeMap<String, Row>,
+    /// By the workload and the kernel.
+    rows: BTreeMap<(String, String), Row>,
+    /// The kernels that ran.
+    kernels: BTreeSet<String>,
     /// A line for each kernel that cannot be traced.
     untraced: BTreeSet<String>,
     /// A line for each workload.
     workloads: Vec<String>,
+}
+
+/// Returns the seconds of launches on the card of reference.
+fn time(launches: &[(&Kernel, u64)]) -> f64 {
+    let traced = launches.iter().filter_map(|(kernel, count)| Some((kernel.figures.as_ref().ok()?, *count as f64)));
+    traced.map(|(figures, count)| CARDS[REFERENCE].predict(figures).seconds * count).sum()
 }
 
 /// Returns the seconds that a launch takes beside the roofline, on the card of reference.
@@ -178,21 +200,33 @@ fn lost(figures: &Figures) -> f64 {
 impl Table {
     /// Returns the table of kernels.
     pub fn new(kernels: &[Kernel]) -> Table {
-        let mut by_name: BTreeMap<&str, Vec<&Kernel>> = BTreeMap::new();
-        for kernel in kernels {
-            by_name.entry(&kernel.name).or_default().push(kernel);
-        }
         let mut table = Table { workloads: workloads(kernels), ..Table::default() };
-        for (name, kernels) in by_name {
-            let traced = kernels.iter().filter_map(|kernel| Some((kernel.groups, kernel.figures.as_ref().ok()?)));
-            let worst = traced.max_by(|(_, a), (_, b)| lost(a).total_cmp(&lost(b)));
-            if let Some((groups, figures)) = worst {
-                table.rows.insert(name.to_owned(), Row::new(groups, names(&kernels).join(", "), figures));
+        let mut rows: BTreeMap<(&str, &str), Vec<(&Kernel, u64)>> = BTreeMap::new();
+        for kernel in kernels {
+            table.kernels.insert(kernel.name.clone());
+            if let Err(why) = &kernel.figures {
+                let why = why.lines().next().unwrap_or_default();
+                table.untraced.insert(format!("- `{}`: {why}", kernel.name));
             }
-            let failures = kernels.iter().filter_map(|kernel| kernel.figures.as_ref().err());
-            table
-                .untraced
-                .extend(failures.map(|why| format!("- `{name}`: {}", why.lines().next().unwrap_or_default())));
+            for (case, count) in &kernel.launches {
+                let workload = case.split([' ', ',']).next().unwrap_or_default();
+                rows.entry((workload, &kernel.name)).or_default().push((kernel, *count));
+            }
+        }
+        let mut whole: BTreeMap<&str, f64> = BTreeMap::new();
+        for ((workload, _), launches) in &rows {
+            *whole.entry(workload).or_default() += time(launches);
+        }
+        for ((workload, name), launches) in &rows {
+            let traced =
+                launches.iter().filter_map(|(kernel, n)| Some((kernel.groups, kernel.figures.as_ref().ok()?, n)));
+            let worst = traced.max_by(|(_, a, n), (_, b, m)| (lost(a) * **n as f64).total_cmp(&(lost(b) * **m as f64)));
+            let part = 100.0 * time(launches) / whole.get(workload).copied().unwrap_or(1.0).max(1e-12);
+            if let Some((groups, figures, _)) = worst.filter(|_| part >= LEAST_PART) {
+                let launches = launches.iter().map(|(_, count)| count).sum();
+                let row = Row { launches, part, ..Row::new(groups, figures) };
+                table.rows.insert(((*workload).to_owned(), (*name).to_owned()), row);
+            }
         }
         table
     }
@@ -206,9 +240,10 @@ impl Table {
         let mut table = Table::default();
         for line in text.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            let [kernel, cells @ ..] = &cells[..] else { return Err(format!("no kernel: {line}")) };
-            let row = Row::parse(cells).ok_or_else(|| format!("docs/cards.md: not the figures of a kernel: {line}"))?;
-            table.rows.insert(kernel.trim_matches('`').to_owned(), row);
+            let wrong = || format!("docs/cards.md: not the figures of a kernel: {line}");
+            let [kernel, workload, cells @ ..] = &cells[..] else { return Err(wrong()) };
+            let row = Row::parse(cells).ok_or_else(wrong)?;
+            table.rows.insert(((*workload).to_owned(), kernel.trim_matches('`').to_owned()), row);
         }
         Ok(table)
     }
@@ -221,9 +256,12 @@ impl Table {
     /// Returns a line for each kernel that is worse in `new`, and for each that is not in both.
     pub fn worse(&self, new: &Table) -> Vec<String> {
         let mut lines = Vec::new();
-        for (kernel, was) in &self.rows {
-            let Some(is) = new.rows.get(kernel) else {
-                lines.push(format!("{kernel}: it is in docs/cards.md, and no workload runs it: run with --write"));
+        for (key, was) in &self.rows {
+            let (workload, kernel) = key;
+            let Some(is) = new.rows.get(key) else {
+                if !new.kernels.contains(kernel) {
+                    lines.push(format!("{kernel}: it is in docs/cards.md, and no workload runs it: run with --write"));
+                }
                 continue;
             };
             for ((metric, more_is_better, was), (_, _, is)) in was.metrics().into_iter().zip(is.metrics()) {
@@ -235,12 +273,15 @@ impl Table {
                 };
                 if worse {
                     let (was, is) = (short(was), short(is));
-                    lines.push(format!("{kernel}: {metric} was {was}, is {is}: worse by more than 10 %"));
+                    lines.push(format!("{kernel} in {workload}: {metric} was {was}, is {is}: worse by more than 10 %"));
                 }
             }
         }
-        let missing = new.rows.keys().filter(|kernel| !self.rows.contains_key(*kernel));
-        lines.extend(missing.map(|kernel| format!("{kernel}: it is not in docs/cards.md: run with --write")));
+        let missing = new.rows.iter().filter(|(key, row)| !self.rows.contains_key(*key) && row.part >= NEEDED_PART);
+        lines.extend(missing.map(|((workload, kernel), row)| {
+            let part = short(row.part);
+            format!("{kernel} in {workload}: it takes {part} % of it, and is not in docs/cards.md: run with --write")
+        }));
         lines
     }
 }
@@ -282,9 +323,9 @@ impl fmt::Display for Table {
             "| kernel | of | workgroups | used % | moved | again % | lanes % | banks | {} |",
             cards.join(" | ")
         )?;
-        writeln!(f, "{}", rule(8 + cards.len()))?;
-        for (kernel, row) in &self.rows {
-            writeln!(f, "| `{kernel}` | {} |", row.cells().join(" | "))?;
+        writeln!(f, "{}", rule(10 + cards.len()))?;
+        for ((workload, kernel), row) in &self.rows {
+            writeln!(f, "| `{kernel}` | {workload} | {} |", row.cells().join(" | "))?;
         }
         let [least, most] = LAUNCH.map(|seconds| seconds * 1e6);
         writeln!(f, "\n## Workloads\n")?;
@@ -331,11 +372,10 @@ mod tests {
     fn the_file_is_read_as_it_was_written() {
         let text = table(1e6).to_string();
         let read = Table::parse(&text).expect("a table");
-        assert_eq!(read.rows.keys().collect::<Vec<_>>(), ["k.copy"]);
-        assert_eq!(read.to_string().lines().filter(|line| line.starts_with("| `")).count(), 1);
+        assert_eq!(read.rows.keys().collect::<Vec<_>>(), [&("copy".to_owned(), "k.copy".to_owned())]);
         assert!(
-            text.contains("| `k.copy` | copy | 7 x 2 | 100 / 100 | 1.00 | 0.00 | 50.0 / 50.0 | 1.00 |")
-                || text.contains("| `k.copy`")
+            text.contains("| `k.copy` | copy | 2 | 100 | 7 x 2 | 100 / 100 | 1.00 | 0.00 | 100 / 50.0 | 1.00 | "),
+            "{text}"
         );
         assert_eq!(read.worse(&table(1e6)), Vec::<String>::new());
         assert!(Table::parse("| `k` | 1 |").is_err());
@@ -346,7 +386,9 @@ mod tests {
         assert_eq!(table(1e6).worse(&table(1.09e6)), Vec::<String>::new());
         let lines = table(1e6).worse(&table(1.2e6));
         assert!(
-            lines.iter().any(|line| line.starts_with("k.copy: bytes moved for each that must be was 1.00, is 1.20"))
+            lines
+                .iter()
+                .any(|line| line.starts_with("k.copy in copy: bytes moved for each that must be was 1.00, is 1.20"))
         );
         assert!(lines.iter().any(|line| line.contains("µs on Apple M2")), "{lines:?}");
         assert_eq!(table(1.2e6).worse(&table(1e6)), Vec::<String>::new());

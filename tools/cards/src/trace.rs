@@ -1,7 +1,9 @@
 //! Runs the instrumented copy of a kernel for a sample of its workgroups, and reads the trace.
 
 use std::borrow::Cow;
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
 
 use anygpu::interop::launches::{Launch, ParamsPlace};
 
@@ -48,6 +50,16 @@ struct Buffers {
     device: wgpu::Device,
     trace: wgpu::Buffer,
     read: wgpu::Buffer,
+    /// The copies of kernels, by what they were made of; the adapter's compiler takes seconds for one.
+    compiled: HashMap<u64, Arc<Compiled>>,
+}
+
+/// The compiled copy of a kernel.
+struct Compiled {
+    sites: Vec<Site>,
+    workgroup: [u32; 3],
+    layouts: [wgpu::BindGroupLayout; 2],
+    pipeline: wgpu::ComputePipeline,
 }
 
 impl Buffers {
@@ -60,6 +72,7 @@ impl Buffers {
             trace: buffer("trace", MOST_ENTRIES * 8, storage | wgpu::BufferUsages::COPY_SRC),
             read: buffer("read", MOST_ENTRIES * 8, read | wgpu::BufferUsages::COPY_DST),
             device: device.clone(),
+            compiled: HashMap::new(),
         }
     }
 
@@ -108,7 +121,6 @@ impl Machine {
     ///
     /// A message, for what cannot be traced, or does not compile or run.
     pub fn trace(&self, launch: &Launch<'_>) -> Result<Trace, String> {
-        let instrumented = instrument::instrument(launch.source)?;
         let Launch { device, queue, .. } = *launch;
         let storage = launch.buffers.len() + 3;
         let most = device.limits().max_storage_buffers_per_shader_stage;
@@ -119,16 +131,22 @@ impl Machine {
         if kept.as_ref().is_none_or(|buffers| buffers.device != *device) {
             *kept = Some(Buffers::new(device));
         }
-        let Some(buffers) = kept.as_ref() else { return Err("no buffers".to_owned()) };
+        let Some(buffers) = kept.as_mut() else { return Err("no buffers".to_owned()) };
+        let key = identity(launch);
+        let compiled = match buffers.compiled.get(&key) {
+            Some(compiled) => compiled.clone(),
+            None => Arc::new(compile(launch)?),
+        };
+        buffers.compiled.insert(key, compiled.clone());
 
         let [x, y, z] = launch.groups.map(u64::from);
         let grid = x * y * z;
         let (numbers, weights) = sample(grid);
         let places: Vec<[u32; 3]> = numbers.iter().map(|n| [n % x, n / x % y, n / x / y].map(|n| n as u32)).collect();
-        let of_group = instrumented.workgroup.into_iter().map(u64::from).product::<u64>();
+        let of_group = compiled.workgroup.into_iter().map(u64::from).product::<u64>();
         let slots = of_group * places.len() as u64;
         let most = (MOST_ENTRIES / slots.max(1)).min(MOST_OF_ONE);
-        let ends = run(launch, &instrumented, buffers, &places, [slots as u32, most as u32])?;
+        let ends = run(launch, &compiled, buffers, &places, [slots as u32, most as u32])?;
 
         let ends = buffers.words(queue, &ends, slots * 2)?;
         let longest = ends.iter().map(|end| u64::from(end[0])).max().unwrap_or(0).min(most);
@@ -144,7 +162,7 @@ impl Machine {
         };
         let group = |group: usize| (0..of_group as usize).map(|i| lane(group * of_group as usize + i)).collect();
         Ok(Trace {
-            sites: instrumented.sites,
+            sites: compiled.sites.clone(),
             groups: (0..places.len()).map(group).collect(),
             weights,
             bound: launch.buffers.iter().map(|buffer| (buffer.binding, buffer.used)).collect(),
@@ -152,137 +170,147 @@ impl Machine {
     }
 }
 
-/// Runs the copy, and returns the buffer with the number of entries and of operations of each invocation.
-fn run(
-    launch: &Launch<'_>,
-    instrumented: &Instrumented,
-    buffers: &Buffers,
-    places: &[[u32; 3]],
-    [slots, most]: [u32; 2],
-) -> Result<wgpu::Buffer, String> {
-    use wgpu::BufferUsages as Usages;
-    let Launch { device, queue, .. } = *launch;
-    let errors = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory]
+/// Returns a number for what the copy of a kernel is made of.
+fn identity(launch: &Launch<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&launch.source.text, &launch.source.entry, launch.params.len(), launch.op.is_empty()).hash(&mut hasher);
+    launch.source.constants.iter().for_each(|(name, value)| (name, value.to_bits()).hash(&mut hasher));
+    launch.buffers.iter().for_each(|buffer| (buffer.binding, buffer.written).hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Calls a function, and returns the first error of the device within it.
+fn scoped<T>(device: &wgpu::Device, f: impl FnOnce() -> T) -> Result<T, String> {
+    let scopes = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory]
         .map(|filter| device.push_error_scope(filter));
-    let filled = |label, bytes: &[u8], usage| {
-        let size = bytes.len().next_multiple_of(256).max(256) as u64;
-        let buffer = device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some(label),
-            size,
-            usage,
-            mapped_at_creation: false,
-        });
-        queue.write_buffer(&buffer, 0, bytes);
-        buffer
-    };
-    let [x, y, z] = launch.groups;
-    let [sx, sy, sz] = instrumented.workgroup;
-    let mut sample = vec![[x, y, z, slots], [sx, sy, sz, most]];
-    sample.extend(places.iter().map(|[x, y, z]| [*x, *y, *z, 0]));
-    let sample = filled("sample", bytemuck::cast_slice(&sample), Usages::STORAGE | Usages::COPY_DST);
-    let params = filled("params", bytemuck::cast_slice(launch.params), Usages::UNIFORM | Usages::COPY_DST);
-    let ends = device.create_buffer(&wgpu::BufferDescriptor {
-        label: Some("ends"),
-        size: u64::from(slots.max(1)) * 8,
-        usage: Usages::STORAGE | Usages::COPY_SRC,
-        mapped_at_creation: false,
-    });
+    let made = f();
+    let mut errors = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop()));
+    let first = errors.next().map(|error| error.to_string());
+    errors.for_each(drop);
+    first.map_or(Ok(made), Err)
+}
 
-    let mut commands = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    let bound: Vec<(u32, bool, wgpu::Buffer, u64, u64)> = launch
-        .buffers
-        .iter()
-        .map(|part| {
-            if !part.written {
-                return (part.binding, false, part.raw.clone(), part.offset, part.bytes);
-            }
-            let copy = device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("copy"),
-                size: part.bytes,
-                usage: Usages::STORAGE | Usages::COPY_DST,
-                mapped_at_creation: false,
-            });
-            commands.copy_buffer_to_buffer(part.raw, part.offset, &copy, 0, part.bytes);
-            (part.binding, true, copy, 0, part.bytes)
-        })
-        .collect();
-
-    let layout_entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+/// Makes the copy of a kernel.
+fn compile(launch: &Launch<'_>) -> Result<Compiled, String> {
+    let Instrumented { module, sites, workgroup } = instrument::instrument(launch.source)?;
+    let device = launch.device;
+    let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
         ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
         count: None,
     };
     let storage = |read_only| wgpu::BufferBindingType::Storage { read_only };
-    let mut entries: Vec<_> = bound.iter().map(|b| layout_entry(b.0, storage(!b.1))).collect();
-    let part = |buffer, offset, size| {
-        wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(size) })
-    };
-    let mut parts: Vec<_> = bound
-        .iter()
-        .map(|(binding, _, buffer, offset, bytes)| wgpu::BindGroupEntry {
-            binding: *binding,
-            resource: part(buffer, *offset, *bytes),
-        })
-        .collect();
+    let mut entries: Vec<_> = launch.buffers.iter().map(|part| entry(part.binding, storage(!part.written))).collect();
     if let ParamsPlace::Uniform(binding) = launch.params_at {
-        entries.push(layout_entry(binding, wgpu::BufferBindingType::Uniform));
-        parts.push(wgpu::BindGroupEntry { binding, resource: params.as_entire_binding() });
+        entries.push(entry(binding, wgpu::BufferBindingType::Uniform));
     }
-    let own = [layout_entry(0, storage(false)), layout_entry(1, storage(false)), layout_entry(2, storage(true))];
-    let own_parts = [&buffers.trace, &ends, &sample].into_iter().enumerate();
-    let own_parts: Vec<_> = own_parts
-        .map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() })
-        .collect();
-    let layouts = [&entries[..], &own[..]]
-        .map(|entries| device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries }));
-    let groups = [&parts, &own_parts]
-        .into_iter()
-        .zip(&layouts)
-        .map(|(entries, layout)| device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries }));
-    let groups: Vec<_> = groups.collect();
+    let own = [entry(0, storage(false)), entry(1, storage(false)), entry(2, storage(true))];
     let immediates = launch.params_at == ParamsPlace::Immediates;
-    let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: None,
-        bind_group_layouts: &[Some(&layouts[0]), Some(&layouts[1])],
-        immediate_size: if immediates { launch.params.len() as u32 * 4 } else { 0 },
-    });
-    let descriptor = wgpu::ShaderModuleDescriptor {
-        label: Some(launch.name),
-        source: wgpu::ShaderSource::Naga(Cow::Owned(instrumented.module.clone())),
-    };
-    let module = match launch.op {
-        "" => device.create_shader_module(descriptor),
-        // SAFETY: only kernels of the library have an op. Their indices stay within the buffers that it binds, and their loops end;
-        // a trace has as many entries as its buffer, and the sample stays within the grid.
-        #[expect(unsafe_code, reason = "with wgpu's checks, the adapter's compiler takes twice as long")]
-        _ => unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) },
-    };
-    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(launch.name),
-        layout: Some(&layout),
-        module: &module,
-        entry_point: Some(instrument::ENTRY),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
-        cache: None,
-    });
-    let mut pass = commands.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-    pass.set_pipeline(&pipeline);
-    if immediates {
-        pass.set_immediates(0, bytemuck::cast_slice(launch.params));
-    }
-    for (at, group) in groups.iter().enumerate() {
-        pass.set_bind_group(at as u32, group, &[]);
-    }
-    pass.dispatch_workgroups(places.len() as u32, 1, 1);
-    drop(pass);
-    queue.submit([commands.finish()]);
-    for scope in errors.into_iter().rev() {
-        if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(error.to_string());
+    let (layouts, pipeline) = scoped(device, || {
+        let layouts = [&entries[..], &own[..]]
+            .map(|entries| device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries }));
+        let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&layouts[0]), Some(&layouts[1])],
+            immediate_size: if immediates { launch.params.len() as u32 * 4 } else { 0 },
+        });
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(launch.name),
+            source: wgpu::ShaderSource::Naga(Cow::Owned(module)),
+        };
+        let module = match launch.op {
+            "" => device.create_shader_module(descriptor),
+            // SAFETY: only kernels of the library have an op. Their indices stay within the buffers that it binds, and their loops
+            // end; a trace has as many entries as its buffer, and the sample stays within the grid.
+            #[expect(unsafe_code, reason = "with wgpu's checks, the adapter's compiler takes twice as long")]
+            _ => unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) },
+        };
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(launch.name),
+            layout: Some(&layout),
+            module: &module,
+            entry_point: Some(instrument::ENTRY),
+            compilation_options: wgpu::PipelineCompilationOptions::default(),
+            cache: None,
+        });
+        (layouts, pipeline)
+    })?;
+    Ok(Compiled { sites, workgroup, layouts, pipeline })
+}
+
+/// Runs the copy, and returns the buffer with the number of entries and of operations of each invocation.
+fn run(
+    launch: &Launch<'_>,
+    compiled: &Compiled,
+    buffers: &Buffers,
+    places: &[[u32; 3]],
+    [slots, most]: [u32; 2],
+) -> Result<wgpu::Buffer, String> {
+    use wgpu::BufferUsages as Usages;
+    let Launch { device, queue, .. } = *launch;
+    let [x, y, z] = launch.groups;
+    let [sx, sy, sz] = compiled.workgroup;
+    let mut sample = vec![[x, y, z, slots], [sx, sy, sz, most]];
+    sample.extend(places.iter().map(|[x, y, z]| [*x, *y, *z, 0]));
+    scoped(device, || {
+        let empty = |label, size: u64, usage| {
+            let size = size.next_multiple_of(256).max(256);
+            device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false })
+        };
+        let filled = |label, bytes: &[u8], usage| {
+            let buffer = empty(label, bytes.len() as u64, usage | Usages::COPY_DST);
+            queue.write_buffer(&buffer, 0, bytes);
+            buffer
+        };
+        let sample = filled("sample", bytemuck::cast_slice(&sample), Usages::STORAGE);
+        let params = filled("params", bytemuck::cast_slice(launch.params), Usages::UNIFORM);
+        let ends = empty("ends", u64::from(slots) * 8, Usages::STORAGE | Usages::COPY_SRC);
+
+        let mut commands = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let bound = launch.buffers.iter().map(|part| {
+            if !part.written {
+                return (part.binding, part.raw.clone(), part.offset, part.bytes);
+            }
+            let copy = empty("copy", part.bytes, Usages::STORAGE | Usages::COPY_DST);
+            commands.copy_buffer_to_buffer(part.raw, part.offset, &copy, 0, part.bytes);
+            (part.binding, copy, 0, part.bytes)
+        });
+        let bound: Vec<(u32, wgpu::Buffer, u64, u64)> = bound.collect();
+        let parts = bound.iter().map(|(binding, buffer, offset, bytes)| {
+            let size = wgpu::BufferSize::new(*bytes);
+            let part = wgpu::BufferBinding { buffer, offset: *offset, size };
+            wgpu::BindGroupEntry { binding: *binding, resource: wgpu::BindingResource::Buffer(part) }
+        });
+        let uniform = match launch.params_at {
+            ParamsPlace::Uniform(binding) => Some((binding, &params)),
+            ParamsPlace::Nowhere | ParamsPlace::Immediates => None,
+        };
+        let mut parts: Vec<_> = parts.collect();
+        parts.extend(
+            uniform.map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() }),
+        );
+        let own = [&buffers.trace, &ends, &sample].into_iter().enumerate();
+        let own =
+            own.map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() });
+        let own: Vec<_> = own.collect();
+        let groups = [&parts, &own].into_iter().zip(&compiled.layouts).map(|(entries, layout)| {
+            device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries })
+        });
+        let groups: Vec<_> = groups.collect();
+        let mut pass = commands.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(&compiled.pipeline);
+        if launch.params_at == ParamsPlace::Immediates {
+            pass.set_immediates(0, bytemuck::cast_slice(launch.params));
         }
-    }
-    Ok(ends)
+        for (at, group) in groups.iter().enumerate() {
+            pass.set_bind_group(at as u32, group, &[]);
+        }
+        pass.dispatch_workgroups(places.len() as u32, 1, 1);
+        drop(pass);
+        queue.submit([commands.finish()]);
+        ends
+    })
 }
 
 #[cfg(test)]
