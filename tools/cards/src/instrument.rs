@@ -23,7 +23,7 @@ const OWN: &str = "cards_";
 
 /// Precedes the text of a kernel: what writes the trace. An entry has the number of the site and the byte. The sample begins with
 /// the workgroups of the grid, and the number of sampled invocations; then the size of a workgroup, and the most entries of an
-/// invocation.
+/// invocation, after which all go to one place.
 const BEFORE: &str = "
 @group(1) @binding(0) var<storage, read_write> cards_trace_: array<vec2<u32>>;
 @group(1) @binding(1) var<storage, read_write> cards_ends_: array<vec2<u32>>;
@@ -32,9 +32,7 @@ var<private> cards_n_: u32;
 var<private> cards_slot_: u32;
 var<private> cards_flops_: u32;
 fn cards_note_(site: u32, at: u32) {
-    if (cards_n_ < cards_sample_[1].w) {
-        cards_trace_[cards_n_ * cards_sample_[0].w + cards_slot_] = vec2<u32>(site, at);
-    }
+    cards_trace_[min(cards_n_, cards_sample_[1].w) * cards_sample_[0].w + cards_slot_] = vec2<u32>(site, at);
     cards_n_ += 1u;
 }
 fn cards_count_(flops: u32) {

@@ -145,7 +145,7 @@ impl Machine {
         let places: Vec<[u32; 3]> = numbers.iter().map(|n| [n % x, n / x % y, n / x / y].map(|n| n as u32)).collect();
         let of_group = compiled.workgroup.into_iter().map(u64::from).product::<u64>();
         let slots = of_group * places.len() as u64;
-        let most = (MOST_ENTRIES / slots.max(1)).min(MOST_OF_ONE);
+        let most = (MOST_ENTRIES / slots.max(1)).min(MOST_OF_ONE).saturating_sub(1);
         let ends = run(launch, &compiled, buffers, &places, [slots as u32, most as u32])?;
 
         let ends = buffers.words(queue, &ends, slots * 2)?;
