@@ -42,6 +42,8 @@ struct Collector {
 struct State {
     workload: String,
     kernels: Vec<Kernel>,
+    /// Copies that were compiled, by workload and kernel.
+    copies: HashMap<(String, String), usize>,
     /// The places in `kernels` by what they were made of.
     known: HashMap<u64, usize>,
 }
@@ -67,7 +69,7 @@ impl Observer for Collector {
             return false;
         }
         let mut state = self.state();
-        let State { workload, kernels, known } = &mut *state;
+        let State { workload, kernels, known, .. } = &mut *state;
         match known.get(&identity(launch)).and_then(|at| kernels.get_mut(*at)) {
             Some(kernel) => {
                 *kernel.launches.entry(workload.clone()).or_default() += 1;
@@ -83,7 +85,15 @@ impl Observer for Collector {
 
     fn launched(&self, launch: &Launch<'_>) {
         let began = Instant::now();
-        let figures = self.machine.trace(launch).map(|trace| {
+        let further = !self.machine.has(launch) && {
+            let mut state = self.state();
+            let key = (state.workload.clone(), launch.name.to_owned());
+            let copies = state.copies.entry(key).or_default();
+            *copies += 1;
+            *copies > SPECIALISATIONS
+        };
+        let trace = if further { Err(FURTHER.to_owned()) } else { self.machine.trace(launch) };
+        let figures = trace.map(|trace| {
             let ran = began.elapsed();
             let figures = figures(&trace);
             if std::env::var_os("CARDS_TIMES").is_some() {
@@ -105,6 +115,14 @@ impl Observer for Collector {
         });
     }
 }
+
+/// The specialisations of a kernel that are looked at in a workload: each takes the adapter's compiler seconds, and the layers of a net
+/// differ little.
+const SPECIALISATIONS: usize = 4;
+
+/// What is said of the others.
+const FURTHER: &str =
+    "further specialisations of a net's layers are not looked at; their times are taken to be as those of the others";
 
 /// The kernels that others read indices from: they run, as they must write valid ones. They are pools and sorts, and what has few
 /// workgroups. The others are only looked at, which is many times faster: what they write does not change what others access.

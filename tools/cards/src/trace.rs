@@ -115,6 +115,12 @@ fn sample(grid: u64) -> (Vec<u64>, Vec<f64>) {
 }
 
 impl Machine {
+    /// Returns whether the copy of a kernel is compiled.
+    pub fn has(&self, launch: &Launch<'_>) -> bool {
+        let kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        kept.as_ref().is_some_and(|buffers| buffers.compiled.contains_key(&identity(launch)))
+    }
+
     /// Returns the trace of a kernel, which reads its buffers as they are now. What it writes goes to copies.
     ///
     /// # Errors
