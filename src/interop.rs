@@ -50,6 +50,14 @@
 #[doc(no_inline)]
 pub use ::wgpu;
 
+/// What `tools/cards` knows of the kernels that run.
+#[doc(hidden)]
+pub mod launches {
+    pub use crate::device::gpu::launches::{
+        BoundBuffer, KernelSource, Launch, Observer, ParamsPlace, choose_kernels_as_on_hardware, observe_launches,
+    };
+}
+
 use crate::autograd::no_grad;
 use crate::device::gpu::TextureCopy;
 use crate::device::{Backend, Device, Storage};

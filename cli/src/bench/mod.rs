@@ -11,7 +11,6 @@ use std::path::PathBuf;
 
 use anygpu::Device;
 use anygpu::profiler::Profile;
-use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -19,7 +18,7 @@ use crate::values::{at_least_one, whole};
 use crate::{devices, output, progress};
 use probes::{Limits, Probe, Probes};
 use time::{Measured, Runs, Timed, timed};
-use workloads::{Case, Sizes, cases};
+use workloads::{Case, Sizes, Workload, cases};
 
 /// Measures the speed of devices in named workloads.
 ///
@@ -58,32 +57,6 @@ pub struct Args {
     /// this folder
     #[arg(long, value_name = "FOLDER")]
     profile: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Workload {
-    /// Matrix product, f32
-    Matmul,
-    /// Four convolutions: two of LeNet at batch 256, and 3 × 3 ones of 64 channels
-    Conv2d,
-    /// Copy, relu, sums and the addition of two large tensors (`--elements`): what memory limits
-    Elementwise,
-    /// Softmax and layer norm of 4096 × 1000
-    Softmax,
-    /// Causal attention of 8 heads over 8 sequences of 256
-    Attention,
-    /// Additions of a small tensor, of which each depends on the one before: the time of one
-    Chain,
-    /// Training steps of LeNet at batch 256, and its predictions
-    Lenet,
-    /// Training steps of ResNet-18 on images of 3 × 96 × 96 at batch 32, and its predictions
-    Resnet18,
-    /// Training steps of a small transformer, 8 sequences of 128 tokens, and its predictions
-    Transformer,
-    /// Copies of 64 MiB from the host's memory to the device and back
-    Transfer,
-    /// All of them
-    All,
 }
 
 fn matmul_shape(text: &str) -> Result<[usize; 3], String> {

@@ -1,10 +1,37 @@
-//! The workloads: what one run does, and how much work that is.
+//! The workloads: what one run does, and how much work that is. `tools/cards` takes this file and those of the nets too.
 
 use anygpu::{Attention, Conv, Device, Result, Tensor};
 use clap::ValueEnum;
 
+use super::nets;
 use super::probes::Cost;
-use super::{Workload, nets};
+
+/// The workloads by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Matrix product, f32
+    Matmul,
+    /// Four convolutions: two of LeNet at batch 256, and 3 × 3 ones of 64 channels
+    Conv2d,
+    /// Copy, relu, sums and the addition of two large tensors (`--elements`): what memory limits
+    Elementwise,
+    /// Softmax and layer norm of 4096 × 1000
+    Softmax,
+    /// Causal attention of 8 heads over 8 sequences of 256
+    Attention,
+    /// Additions of a small tensor, of which each depends on the one before: the time of one
+    Chain,
+    /// Training steps of LeNet at batch 256, and its predictions
+    Lenet,
+    /// Training steps of ResNet-18 on images of 3 × 96 × 96 at batch 32, and its predictions
+    Resnet18,
+    /// Training steps of a small transformer, 8 sequences of 128 tokens, and its predictions
+    Transformer,
+    /// Copies of 64 MiB from the host's memory to the device and back
+    Transfer,
+    /// All of them
+    All,
+}
 
 /// One run of a workload on a device.
 pub type Run = Box<dyn FnMut() -> Result<()>>;

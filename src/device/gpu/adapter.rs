@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
+#[cfg(feature = "wgpu")]
+use super::launches::as_on_hardware;
 use super::{Caps, Gpu, driver_memory, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned, variants};
 use crate::device::chaos::{self, Chaos};
 use crate::device::registry::{AdapterInfo, Api};
@@ -236,6 +238,12 @@ fn cooperative_size(adapter: &wgpu::Adapter) -> Option<u32> {
     [16, 8].into_iter().find(has)
 }
 
+/// Without a tool that wants otherwise.
+#[cfg(not(feature = "wgpu"))]
+fn as_on_hardware() -> bool {
+    false
+}
+
 fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo, cooperative_size: Option<u32>) -> Caps {
     let (limits, features) = (device.limits(), device.features());
     let one_size = info.subgroup_min_size == info.subgroup_max_size;
@@ -248,7 +256,7 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo, cooperative_size: Optio
         max_buffer_words: words(limits.max_buffer_size),
         max_workgroups: limits.max_compute_workgroups_per_dimension,
         subgroup: (features.contains(Features::SUBGROUP) && one_size).then_some(info.subgroup_min_size),
-        software: kind_of(info) == DeviceKind::Software,
+        software: kind_of(info) == DeviceKind::Software && !as_on_hardware(),
         loop_budget: None,
         flushes_subnormals: false,
         f16: features.contains(Features::SHADER_F16),

@@ -18,6 +18,7 @@
 //! - `variants.rs` tries the variants of a kernel and chooses one;
 //! - `tuned.rs` has the file of the variants that were measured to be the fastest;
 //! - `faults.rs` returns what kernels found in the values of their inputs;
+//! - `launches.rs` tells a tool of every kernel that runs;
 //! - `interop.rs` has what programs that use wgpu themselves exchange with this crate;
 //! - `gl.rs` has what OpenGL needs;
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
@@ -36,6 +37,8 @@ mod health;
 mod interop;
 mod kernel;
 mod kernel_list;
+#[cfg(feature = "wgpu")]
+pub(crate) mod launches;
 mod pacing;
 mod pipeline;
 mod pool;

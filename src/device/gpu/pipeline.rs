@@ -62,6 +62,9 @@ pub(crate) struct Pipeline {
     pub(super) raw: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
     pub(super) signature: Signature,
+    /// What it was compiled from, if a tool wants to know.
+    #[cfg(feature = "wgpu")]
+    pub(super) source: Option<Box<super::launches::KernelSource>>,
 }
 
 /// The properties by which kernels share a pipeline.
@@ -282,7 +285,15 @@ impl Gpu {
             None => {
                 log::debug!("kernel {} {:?}: pipeline made in {:.0?}", source.name, source.constants, began.elapsed());
                 let id = IDS.fetch_add(1, Ordering::Relaxed);
-                Ok(Pipeline { id, name: source.name.into(), raw, layout, signature })
+                Ok(Pipeline {
+                    id,
+                    name: source.name.into(),
+                    raw,
+                    layout,
+                    signature,
+                    #[cfg(feature = "wgpu")]
+                    source: super::launches::kept(&source.text, source.entry, source.constants),
+                })
             }
         }
     }

@@ -156,6 +156,10 @@ impl Gpu {
             let before = self.submit_for_wait(&mut recorder);
             self.wait_for_earlier(&before)?;
         }
+        #[cfg(feature = "wgpu")]
+        if self.tell_observer(&mut recorder, dispatch)? {
+            return Ok(());
+        }
         let uniform = matches!(pipeline.signature.params, ParamsAt::Uniform(..));
         let slot = if uniform { (params.len() * 4).next_multiple_of(SLOT).max(SLOT) } else { 0 };
         if recorder.params.len() * 4 + slot > PARAMS_BYTES {

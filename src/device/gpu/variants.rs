@@ -208,6 +208,8 @@ impl Gpu {
         self.synchronize()?; // an earlier error is not the fault of a variant
         #[cfg(test)]
         let _whole = super::pool::Unlimited::new();
+        #[cfg(feature = "wgpu")]
+        let _trial = super::launches::Trial::begin();
         let mut attempt = (family.attempt)(self, variant);
         if attempt.as_ref().is_err_and(|error| !error.is_device_lost() && !error.is_out_of_memory()) {
             attempt = (family.attempt)(self, variant); // the error may have been that of another thread
