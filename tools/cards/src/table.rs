@@ -24,7 +24,7 @@ const BEFORE: &str = "\
 
 What a SIMT machine would do with the kernels of `anygpu bench`, and how long it would take. **It is a model, which was never
 compared with a card: nothing has run on one.** It was written by `cargo run --release -p anygpu-cards -- --write`, which needs a software
-adapter of Vulkan only; `.ci/run` makes it again, and fails if a figure of a kernel is worse by more than 10 %.
+adapter of Vulkan only; without `--write` it is compared, and a figure of a kernel that is worse by more than 10 % is an error.
 
 *Accesses* are those that a copy of each kernel, which notes them, made on the software adapter in up to 8 workgroups, spread over the
 grid; the kernels are those that hardware gets. Neighbouring invocations are a subgroup, of 32 / of 64. *Used* is the part of the
