@@ -20,12 +20,12 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v: array<vec4<f32>>;
 
 /// Vectors of a query and of a key, and those of a value.
-override WIDTH: u32 = 16u;
-override OUT: u32 = 16u;
+override WIDTH: u32 = 8u;
+override OUT: u32 = 8u;
 /// Whether query i attends to the keys 0 to i only.
 override CAUSAL: bool = false;
 
-const MOST = 16u;
+const MOST = 8u;
 alias Row = array<vec4<f32>, MOST>;
 
 const INFINITE = 0x7f800000u;

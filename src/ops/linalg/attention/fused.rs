@@ -266,7 +266,7 @@ mod tests {
         for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
             for (shapes, causal) in [
                 ([[2, 9, 3, 8], [2, 11, 3, 8], [2, 11, 3, 4]], false),
-                ([[1, 70, 2, 64], [1, 70, 2, 64], [1, 70, 2, 64]], true),
+                ([[1, 70, 2, 32], [1, 70, 2, 32], [1, 70, 2, 32]], true),
                 ([[2, 5, 4, 8], [2, 7, 1, 8], [2, 7, 1, 8]], false), // grouped heads: keys and values of one for all
                 ([[1, 5, 2, 8], [1, 90, 2, 8], [1, 90, 2, 8]], true), // keys that no query sees
             ] {

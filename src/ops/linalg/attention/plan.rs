@@ -21,7 +21,7 @@ use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 /// The most elements of a query, a key or a value; `MOST` vectors in `shaders/linalg/attention_places.wgsl`.
-pub(super) const WIDEST: usize = 64;
+pub(super) const WIDEST: usize = 32;
 
 /// Queries that keep a card busy.
 const FEWEST: usize = 1 << 13;
@@ -177,9 +177,9 @@ mod tests {
     fn the_sizes_choose_how_attention_is_computed() -> Result<()> {
         let op = Fused { scale: 1.0, causal: true };
         for (heads, rows, width, on_hardware, on_software) in [
-            (64, 256, 64, Way::Fused, Way::Composed), // the layers of the transformer of `bench`
-            (8, 8192, 64, Way::Fused, Way::Fused),    // 2 GiB of scores
-            (8, 64, 64, Way::Composed, Way::Composed), // few queries
+            (64, 256, 32, Way::Fused, Way::Composed),  // enough queries
+            (8, 8192, 32, Way::Fused, Way::Fused),     // 2 GiB of scores
+            (8, 64, 32, Way::Composed, Way::Composed), // few queries
         ] {
             let layout = Layout::contiguous(&[heads, rows, width]);
             let params = Operands::new([&layout; 3])?.expect("vectors of four").params(op, 0);
