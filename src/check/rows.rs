@@ -33,20 +33,19 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
         if variant == "alone" && shape[1] > 5000 {
             continue;
         }
-        let mut push = |what: &str, case: Case| {
-            let name = format!("rows/{variant} {what} of {shape:?}");
-            cases.push(case.named(name).within(1e-4, 1e-5).variant("rows", variant));
+        let named = |op: &str, what: &str| format!("{op}/{variant} {what} of {shape:?}");
+        let mut push = |op: &str, what: &str, case: Case| {
+            cases.push(case.named(named(op, what)).within(1e-4, 1e-5).variant("rows", variant));
         };
         let x = || dense(uniform(&shape, -4.0, 4.0, 301));
         let labels = || dense(whole(&shape[..1], 0, shape[1] as i32, 302)).of(DType::U32);
         for log in [false, true] {
             let op = move |t: &[Tensor]| if log { t[0].log_softmax(1) } else { t[0].softmax(1) };
+            let name = if log { "log_softmax" } else { "softmax" };
+            push(name, "rows", Case::new("", [x()], op, move |x| oracle::softmax(x[0], 1, log)));
             push(
-                if log { "log_softmax" } else { "softmax" },
-                Case::new("", [x()], op, move |x| oracle::softmax(x[0], 1, log)),
-            );
-            push(
-                if log { "the gradient of log_softmax" } else { "the gradient of softmax" },
+                name,
+                "gradients",
                 Case::new(
                     "",
                     [x(), dense(signed(&shape, 303))],
@@ -56,7 +55,8 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
             );
         }
         push(
-            "softmax, narrowed",
+            "softmax",
+            "narrowed rows",
             Case::new(
                 "",
                 [narrowed(uniform(&shape, -4.0, 4.0, 304), 1)],
@@ -66,10 +66,12 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
         );
         push(
             "cross_entropy",
+            "rows",
             Case::new("", [x(), labels()], |t| t[0].cross_entropy(&t[1]), |x| oracle::cross_entropy(x[0], x[1])),
         );
         push(
-            "the gradient of cross_entropy",
+            "cross_entropy",
+            "gradients",
             Case::new(
                 "",
                 [x(), labels()],
@@ -92,10 +94,12 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
         );
         push(
             "sum",
+            "rows",
             Case::new("", [dense(signed(&shape, 305))], |t| t[0].sum([1], false), |x| oracle::sum(x[0], &[1], false)),
         );
         push(
-            "sum, from an odd place",
+            "sum",
+            "rows from an odd place",
             Case::new(
                 "",
                 [narrowed(signed(&[shape[0] + 1, shape[1]], 306), 0)],
@@ -105,23 +109,22 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
         );
         push(
             "max",
+            "rows",
             Case::new("", [dense(signed(&shape, 307))], |t| t[0].max([1], false), |x| oracle::max(x[0], &[1], false)),
         );
-        for (what, low, high) in [("argmax", -100_000, 100_000), ("argmax of equals", 0, 3)] {
+        for (what, low, high) in [("rows", -100_000, 100_000), ("rows of equals", 0, 3)] {
             let case =
                 Case::new("", [dense(whole(&shape, low, high, 308))], |t| t[0].argmax(1), |x| oracle::argmax(x[0], 1));
-            let name = format!("rows/{variant} {what} of {shape:?}");
-            cases.push(case.result_dtype(DType::U32).named(name).variant("rows", variant));
+            cases.push(case.result_dtype(DType::U32).named(named("argmax", what)).variant("rows", variant));
         }
         for dtype in [DType::I32, DType::U32] {
-            let name = format!("rows/{variant} sum of {shape:?}");
             let case = Case::new(
                 "",
                 [dense(whole(&shape, 0, 50, 309)).of(dtype)],
                 |t| t[0].sum([1], false),
                 |x| oracle::sum(x[0], &[1], false),
             );
-            cases.push(case.result_dtype(dtype).named(name).variant("rows", variant));
+            cases.push(case.result_dtype(dtype).named(named("sum", "rows")).variant("rows", variant));
         }
     }
     cases

@@ -84,7 +84,6 @@ impl Observer for Collector {
     }
 
     fn launched(&self, launch: &Launch<'_>) {
-        let began = Instant::now();
         let further = !self.machine.has(launch) && {
             let mut state = self.state();
             let key = (state.workload.clone(), launch.name.to_owned());
@@ -93,14 +92,7 @@ impl Observer for Collector {
             *copies > SPECIALISATIONS
         };
         let trace = if further { Err(FURTHER.to_owned()) } else { self.machine.trace(launch) };
-        let figures = trace.map(|trace| {
-            let ran = began.elapsed();
-            let figures = figures(&trace);
-            if std::env::var_os("CARDS_TIMES").is_some() {
-                eprintln!("{}: {ran:.1?} to run, {:.1?} in all", launch.name, began.elapsed());
-            }
-            figures
-        });
+        let figures = trace.map(|trace| figures(&trace));
         let mut state = self.state();
         let at = state.kernels.len();
         state.known.insert(identity(launch), at);

@@ -1,4 +1,4 @@
-//! A model of the time of a kernel on cards, from their published peaks. It was never compared with a card.
+//! A model of the time of a kernel on cards, from their peaks, which were noted from memory: compare them with a source. It was never compared with a card.
 //!
 //! A kernel takes as long as the slowest of: memory, at its peak; the nearest caches, which give a line in a clock cycle to each unit
 //! and take half a line from the cache that all share; operations of floats, at their peak, as if each invocation of a subgroup did
@@ -20,7 +20,7 @@ const IN_FLIGHT: f64 = 16.0;
 /// The time that WebGPU takes for a dispatch on various systems, in seconds, as published: 24 to 71 µs.
 pub const LAUNCH: [f64; 2] = [24e-6, 71e-6];
 
-/// A card, by its published peaks.
+/// A card, by its peaks.
 #[derive(Debug)]
 pub struct Card {
     /// The name.
