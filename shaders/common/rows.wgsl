@@ -1,22 +1,8 @@
-// What kernels share whose workgroups share rows of neighbouring elements, after by_one.wgsl or by_four.wgsl. `p.lanes` neighbouring invocations have a row, or a part of one:
-// they read neighbouring elements, and join what they found in workgroup memory, always in the same order. That takes no
-// subgroup operations, whose order the driver would choose.
+// What invocations that share a row of floats do together, after lines.wgsl and by_one.wgsl or by_four.wgsl. They join what they found in
+// workgroup memory, always in the same order. That takes no subgroup operations, whose order the driver would choose.
 
-const WIDE = 256u;
-
-/// The row, or the part of a row, of an invocation.
-struct Line {
-    number: u32,
-    /// The number of the invocation within the line.
-    lane: u32,
-    /// Whether there is such a line. Surplus invocations have the last one, since barriers are for all.
-    exists: bool,
-}
-
-fn line_of(group: vec3<u32>, local: u32, lines: u32) -> Line {
-    let number = group_number(group) * (WIDE / p.lanes) + local / p.lanes;
-    return Line(min(number, lines - 1u), local % p.lanes, number < lines);
-}
+/// The elements V of an invocation that stay in registers from one pass over its row to the next.
+const KEPT = 4u;
 
 const SUM = 0u;
 const MOST = 1u;

@@ -1,13 +1,9 @@
 // softmax(q kᵀ · scale) v in one pass over the keys, without the scores in memory, after attention_places.wgsl: the running maximum and
 // sum of Milakov and Gimelshein ("Online normalizer calculation for softmax", 2018, algorithm 3). One invocation: one query. All
-// invocations of a workgroup read the same key at a time, which is one load of a subgroup. A query with a score that is NaN or +∞, or
-// with −∞ alone, has the result NaN, as in softmax.wgsl.
+// invocations of a workgroup read the same key at a time, which is one load of a subgroup. Where scores are odd, the result is
+// NaN, as in softmax.wgsl.
 
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>; // [heads, L, V]
-
-fn is_above(score: vec4<f32>) -> bool {
-    return any((bitcast<vec4<u32>>(score) & vec4(0x7fffffffu)) > vec4(INFINITE));
-}
 
 @compute @workgroup_size(WG)
 fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -17,10 +13,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     }
     let query = tile.first + local;
     let at = places(tile.head);
-    var own: Row;
-    for (var e = 0u; e < WIDTH; e++) {
-        own[e] = q[at.x + min(query, p.queries - 1u) * p.rows.x + e] * p.scale;
-    }
+    var own = scaled_query(at.x + min(query, p.queries - 1u) * p.rows.x);
     var sums: Row;
     var most = LOWEST;
     var total = 0.0;
@@ -35,14 +28,14 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         let last = select(p.keys - 1u, min(query, p.keys - 1u), CAUSAL);
         let seen = j + vec4(0u, 1u, 2u, 3u) <= vec4(last);
         let counted = select(vec4(LOWEST), scores, seen);
-        nan = nan || is_above(counted);
-        let peak = max(most, max(max(counted.x, counted.y), max(counted.z, counted.w)));
+        nan = nan || any_nan(counted);
+        let peak = max(most, most_of(counted));
         let kept = exp(most - peak);
         let weights = select(vec4<f32>(), exp(counted - peak), seen);
         total = total * kept + sum_of(weights);
         most = peak;
         let start = at.z + key * p.rows.z;
-        for (var e = 0u; e < OUT; e++) {
+        for (var e = 0u; e < OF_VALUE; e++) {
             sums[e] = sums[e] * kept + weights.x * v[start.x + e] + weights.y * v[start.y + e] + weights.z * v[start.z + e]
                 + weights.w * v[start.w + e];
         }
@@ -50,10 +43,9 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     if query >= p.queries {
         return;
     }
-    let odd = nan || (bitcast<u32>(most) & 0x7fffffffu) >= INFINITE || !(total > 0.0);
-    let to = (tile.head * p.queries + query) * OUT;
-    for (var e = 0u; e < OUT; e++) {
-        let value = sums[e] / total;
-        out[to + e] = bitcast<vec4<f32>>(select(bitcast<vec4<u32>>(value), vec4(0x7fc00000u), odd));
+    let odd = is_odd(most, total, nan);
+    let to = (tile.head * p.queries + query) * OF_VALUE;
+    for (var e = 0u; e < OF_VALUE; e++) {
+        out[to + e] = nan_if(sums[e] / total, odd);
     }
 }

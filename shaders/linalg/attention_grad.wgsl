@@ -12,7 +12,7 @@
 
 /// Returns where the gradients of a head begin.
 fn gradients_of(head: u32) -> u32 {
-    return head * (p.queries * WIDTH + p.keys * (WIDTH + OUT));
+    return head * (p.queries * OF_KEY + p.keys * (OF_KEY + OF_VALUE));
 }
 
 @compute @workgroup_size(WG)
@@ -23,13 +23,10 @@ fn of_queries(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     }
     let query = min(tile.first + local, p.queries - 1u);
     let at = places(tile.head);
-    var own: Row;
+    var own = scaled_query(at.x + query * p.rows.x);
     var slope: Row;
-    for (var e = 0u; e < WIDTH; e++) {
-        own[e] = q[at.x + query * p.rows.x + e] * p.scale;
-    }
-    for (var e = 0u; e < OUT; e++) {
-        slope[e] = g[p.offsets.w + (tile.head * p.queries + query) * OUT + e];
+    for (var e = 0u; e < OF_VALUE; e++) {
+        slope[e] = g[p.offsets.w + (tile.head * p.queries + query) * OF_VALUE + e];
     }
     let end = select(p.keys, min(p.keys, tile.first + WG), CAUSAL);
     let last = select(p.keys - 1u, min(query, p.keys - 1u), CAUSAL);
@@ -50,16 +47,16 @@ fn of_queries(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
             most = peak;
         }
     }
-    let odd = nan || (bitcast<u32>(most) & 0x7fffffffu) >= INFINITE || !(total > 0.0);
-    let level = bitcast<f32>(select(bitcast<u32>(most + log(total)), 0x7fc00000u, odd));
-    mean = bitcast<f32>(select(bitcast<u32>(mean / total), 0x7fc00000u, odd));
+    let known_of_query = nan_if(vec4(most + log(total), mean / total, 0.0, 0.0), is_odd(most, total, nan));
+    let level = known_of_query.x;
+    mean = known_of_query.y;
     var sums: Row;
     for (var j = 0u; j < end; j++) {
         let start = at.y + j * p.rows.y;
         let score = by_key(&own, start);
         let product = by_value(&slope, at.z + j * p.rows.z);
         let weight = select(0.0, exp(score - level) * (product - mean), j <= last);
-        for (var e = 0u; e < WIDTH; e++) {
+        for (var e = 0u; e < OF_KEY; e++) {
             sums[e] += weight * k[start + e];
         }
     }
@@ -67,10 +64,37 @@ fn of_queries(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
         return;
     }
     found[tile.head * p.queries + query] = vec2(level, mean);
-    let to = gradients_of(tile.head) + query * WIDTH;
-    for (var e = 0u; e < WIDTH; e++) {
+    let to = gradients_of(tile.head) + query * OF_KEY;
+    for (var e = 0u; e < OF_KEY; e++) {
         out[to + e] = sums[e] * p.scale;
     }
+}
+
+/// Returns the key at `at`, by the scale.
+fn scaled_key(at: u32) -> Row {
+    var row: Row;
+    for (var e = 0u; e < OF_KEY; e++) {
+        row[e] = k[at + e] * p.scale;
+    }
+    return row;
+}
+
+/// Returns the product of `row` and the query at `at`.
+fn by_query(row: ptr<function, Row>, at: u32) -> f32 {
+    var sum = vec4<f32>();
+    for (var e = 0u; e < OF_KEY; e++) {
+        sum += (*row)[e] * q[at + e];
+    }
+    return sum_of(sum);
+}
+
+/// Returns the product of `row` and the gradient of a result at `at`.
+fn by_slope(row: ptr<function, Row>, at: u32) -> f32 {
+    var sum = vec4<f32>();
+    for (var e = 0u; e < OF_VALUE; e++) {
+        sum += (*row)[e] * g[at + e];
+    }
+    return sum_of(sum);
 }
 
 /// Returns the weight of a query and a key. It is NaN where the level is, also on adapters that have exp(NaN) = 0.
@@ -92,38 +116,27 @@ fn of_keys(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_in
     }
     let key = min(tile.first + local, p.keys - 1u);
     let at = places(tile.head);
-    var own: Row;
     var value: Row;
-    for (var e = 0u; e < WIDTH; e++) {
-        own[e] = k[at.y + key * p.rows.y + e] * p.scale;
-    }
-    for (var e = 0u; e < OUT; e++) {
+    var own = scaled_key(at.y + key * p.rows.y);
+    for (var e = 0u; e < OF_VALUE; e++) {
         value[e] = v[at.z + key * p.rows.z + e];
     }
     var sums: Row;
     for (var i = first_query(tile); i < p.queries; i++) {
         let start = at.x + i * p.rows.x;
-        let slopes = p.offsets.w + (tile.head * p.queries + i) * OUT;
-        var scores = vec4<f32>();
-        for (var e = 0u; e < WIDTH; e++) {
-            scores += own[e] * q[start + e];
-        }
-        var products = vec4<f32>();
-        for (var e = 0u; e < OUT; e++) {
-            products += value[e] * g[slopes + e];
-        }
+        let slopes = p.offsets.w + (tile.head * p.queries + i) * OF_VALUE;
         let of_query = known[tile.head * p.queries + i];
-        let weight = weight_of(sum_of(scores), of_query.x, i, key);
-        let slope = select(weight * (sum_of(products) - of_query.y), 0.0, CAUSAL && key > i); // not 0 · NaN
-        for (var e = 0u; e < WIDTH; e++) {
+        let weight = weight_of(by_query(&own, start), of_query.x, i, key);
+        let slope = select(weight * (by_slope(&value, slopes) - of_query.y), 0.0, CAUSAL && key > i); // not 0 · NaN
+        for (var e = 0u; e < OF_KEY; e++) {
             sums[e] += slope * q[start + e];
         }
     }
     if tile.first + local >= p.keys {
         return;
     }
-    let to = gradients_of(tile.head) + p.queries * WIDTH + key * WIDTH;
-    for (var e = 0u; e < WIDTH; e++) {
+    let to = gradients_of(tile.head) + p.queries * OF_KEY + key * OF_KEY;
+    for (var e = 0u; e < OF_KEY; e++) {
         out[to + e] = sums[e] * p.scale;
     }
 }
@@ -136,28 +149,21 @@ fn of_values(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     }
     let key = min(tile.first + local, p.keys - 1u);
     let at = places(tile.head);
-    var own: Row;
-    for (var e = 0u; e < WIDTH; e++) {
-        own[e] = k[at.y + key * p.rows.y + e] * p.scale;
-    }
+    var own = scaled_key(at.y + key * p.rows.y);
     var sums: Row;
     for (var i = first_query(tile); i < p.queries; i++) {
         let start = at.x + i * p.rows.x;
-        let slopes = p.offsets.w + (tile.head * p.queries + i) * OUT;
-        var scores = vec4<f32>();
-        for (var e = 0u; e < WIDTH; e++) {
-            scores += own[e] * q[start + e];
-        }
-        let weight = weight_of(sum_of(scores), known[tile.head * p.queries + i].x, i, key);
-        for (var e = 0u; e < OUT; e++) {
+        let slopes = p.offsets.w + (tile.head * p.queries + i) * OF_VALUE;
+        let weight = weight_of(by_query(&own, start), known[tile.head * p.queries + i].x, i, key);
+        for (var e = 0u; e < OF_VALUE; e++) {
             sums[e] += weight * g[slopes + e];
         }
     }
     if tile.first + local >= p.keys {
         return;
     }
-    let to = gradients_of(tile.head) + (p.queries + p.keys) * WIDTH + key * OUT;
-    for (var e = 0u; e < OUT; e++) {
+    let to = gradients_of(tile.head) + (p.queries + p.keys) * OF_KEY + key * OF_VALUE;
+    for (var e = 0u; e < OF_VALUE; e++) {
         out[to + e] = sums[e];
     }
 }

@@ -1,4 +1,4 @@
-// What the kernels of attention share: their parameters, and where the rows of a head are. All places and widths are counted in vectors
+// What the kernels of attention share, after by_four.wgsl: their parameters, and where the rows of a head are. All places and widths are counted in vectors
 // of four elements. Loops over the elements of a row have constant bounds, so that rows stay in registers.
 
 struct Params {
@@ -20,8 +20,8 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v: array<vec4<f32>>;
 
 /// Vectors of a query and of a key, and those of a value.
-override WIDTH: u32 = 8u;
-override OUT: u32 = 8u;
+override OF_KEY: u32 = 8u;
+override OF_VALUE: u32 = 8u;
 /// Whether query i attends to the keys 0 to i only.
 override CAUSAL: bool = false;
 
@@ -56,14 +56,25 @@ fn tile_of(group: vec3<u32>, rows: u32) -> Tile {
     return Tile(number / tiles, number % tiles * WG);
 }
 
-fn sum_of(v: vec4<f32>) -> f32 {
-    return (v.x + v.y) + (v.z + v.w);
+/// Returns whether a query has a score that is NaN or +∞, or −∞ alone, from the largest, Σ exp(score − most), and whether one is NaN. Its
+/// results are NaN. This is found by bits, since some adapters have exp(NaN) = 0.
+fn is_odd(most: f32, total: f32, nan: bool) -> bool {
+    return nan || (bitcast<u32>(most) & 0x7fffffffu) >= INFINITE || !(total > 0.0);
+}
+
+/// Returns the query at `at`, by the scale.
+fn scaled_query(at: u32) -> Row {
+    var row: Row;
+    for (var e = 0u; e < OF_KEY; e++) {
+        row[e] = q[at + e] * p.scale;
+    }
+    return row;
 }
 
 /// Returns the product of `row` and the key at `at`.
 fn by_key(row: ptr<function, Row>, at: u32) -> f32 {
     var sum = vec4<f32>();
-    for (var e = 0u; e < WIDTH; e++) {
+    for (var e = 0u; e < OF_KEY; e++) {
         sum += (*row)[e] * k[at + e];
     }
     return sum_of(sum);
@@ -72,7 +83,7 @@ fn by_key(row: ptr<function, Row>, at: u32) -> f32 {
 /// Returns the product of `row` and the value at `at`.
 fn by_value(row: ptr<function, Row>, at: u32) -> f32 {
     var sum = vec4<f32>();
-    for (var e = 0u; e < OUT; e++) {
+    for (var e = 0u; e < OF_VALUE; e++) {
         sum += (*row)[e] * v[at + e];
     }
     return sum_of(sum);

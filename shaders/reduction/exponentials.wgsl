@@ -43,8 +43,6 @@ fn of_range(local: u32, lane: u32, first: u32, end: u32) -> Exponentials {
     return of_line(local, own);
 }
 
-/// The elements of an invocation that stay in registers from one pass over its row to the next.
-const KEPT = 4u;
 alias Kept = array<V, KEPT>;
 
 /// As `of_range`, of a range of up to KEPT · p.lanes elements, which are kept.

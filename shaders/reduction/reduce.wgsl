@@ -1,4 +1,4 @@
-// out[a, c, b] ← ⊕ x[a, r, b] over the part c of r, ⊕ chosen by OP; x is [A, R, B], out is [A, C, B], both dense. The header
+// out[a, c, b] ← ⊕ x[a, r, b] over the part c of r, ⊕ of join.wgsl; x is [A, R, B], out is [A, C, B], both dense. The header
 // sets the type T. One invocation: one element of out. C = 1 finishes a reduction. A larger C leaves C partial results, so
 // that no invocation has a long loop. A part begins at c · apart and has every `step`th r of the next `span`: neighbouring
 // invocations read neighbouring elements if parts interleave (apart = 1), and one of them a range if step = 1.
@@ -19,21 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> x4: array<vec4<T>>;
-
-override OP: u32;
-const SUM = 0u;
-const PROD = 1u;
-const MAX = 2u;
-const MIN = 3u;
-
-fn join(a: T, v: T) -> T {
-    switch OP {
-        case SUM: { return a + v; }
-        case PROD: { return a * v; }
-        case MAX: { return select(a, v, v > a || is_nan(f32(v))); }
-        default: { return select(a, v, v < a || is_nan(f32(v))); }
-    }
-}
 
 fn join4(a: vec4<T>, v: vec4<T>) -> vec4<T> {
     return vec4(join(a.x, v.x), join(a.y, v.y), join(a.z, v.z), join(a.w, v.w));

@@ -1,4 +1,4 @@
-// Running sums, products or extremes along a dimension, in chunks: x and out are [A, R, B] dense.
+// Running sums, products or extremes (join.wgsl) along a dimension, in chunks: x and out are [A, R, B] dense.
 // scan:  scans each chunk of `length` of R alone; totals[a, c, b] ← the result of chunk c.
 // shift: joins each element with the total of all chunks before its own: the result of `scan` on the totals.
 // The header sets the type T. One invocation: one chunk in `scan`, one element in `shift`.
@@ -16,20 +16,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<T>;
 @group(0) @binding(3) var<storage, read_write> totals: array<T>;
-
-override OP: u32;
-const SUM = 0u;
-const PROD = 1u;
-const MAX = 2u;
-
-fn join(a: T, b: T) -> T {
-    switch OP {
-        case SUM: { return a + b; }
-        case PROD: { return a * b; }
-        case MAX: { return select(a, b, b > a || is_nan(f32(b))); }
-        default: { return select(a, b, b < a || is_nan(f32(b))); }
-    }
-}
 
 @compute @workgroup_size(WG)
 fn scan(id: Id) {

@@ -19,8 +19,6 @@ struct Params {
 
 override LOG: bool;
 
-const KEPT = 4u;
-
 /// Returns the terms of the row's sum.
 fn terms(value: V, slope: V) -> f32 {
     if LOG {

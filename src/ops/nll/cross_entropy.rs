@@ -17,7 +17,7 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::names::{Names, names};
 use crate::ops::reduction::plan::{Rows, Way, are_shared, way};
-use crate::ops::reduction::softmax::{COLUMNS, KEPT, MAX_ROW, columns, exponentials, largest};
+use crate::ops::reduction::softmax::{COLUMNS, MAX_ROW, columns, exponentials, largest};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype};
 use crate::tensor::Tensor;
 
@@ -207,8 +207,7 @@ impl Op for CrossEntropyGrad {
         Ok(vec![match way(&**gpu, rows)? {
             Way::Alone => start((SHADER, "cross_entropy_grad"), 1).output(out).each(count),
             Way::Shared { lanes, .. } => {
-                let entry = if rows.loads() <= KEPT * lanes { "kept" } else { "streamed" };
-                let kernel = start((shared(rows), entry), lanes).output(out);
+                let kernel = start((shared(rows), rows.entry(lanes)), lanes).output(out);
                 kernel.workgroups(Way::workgroups(count, lanes))
             }
         }])

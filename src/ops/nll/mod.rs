@@ -13,7 +13,7 @@ use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::long::cast::indices;
 use crate::ops::long::refuse;
 use crate::ops::names::{Names, names};
-use crate::ops::reduction::softmax::{BY_FOUR, BY_ONE, EXPONENTIALS, ROWS};
+use crate::ops::reduction::softmax::{BY_FOUR, BY_ONE, EXPONENTIALS, LINES, ROWS};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
     named, of_sums, same_device,
@@ -37,8 +37,8 @@ params! {
 /// The text before the shaders.
 const LABELS: &str = wgsl!("nll/nll_labels");
 shader!(SHADER: Params = "nll/nll", after [LABELS]);
-shader!(SHARED: Params = "nll/cross_entropy_rows", after [LABELS, BY_ONE, ROWS, EXPONENTIALS]);
-shader!(SHARED_IN_FOURS: Params = "nll/cross_entropy_rows" named "cross_entropy_rows_4", after [LABELS, BY_FOUR, ROWS, EXPONENTIALS]);
+shader!(SHARED: Params = "nll/cross_entropy_rows", after [LABELS, BY_ONE, LINES, ROWS, EXPONENTIALS]);
+shader!(SHARED_IN_FOURS: Params = "nll/cross_entropy_rows" named "cross_entropy_rows_4", after [LABELS, BY_FOUR, LINES, ROWS, EXPONENTIALS]);
 
 /// The function of `[A, C, B]` to compute.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -11,7 +11,9 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
-use crate::ops::reduction::plan::{Rows, Way, way};
+use crate::ops::reduction::plan::{PartParams, Rows, Way, way};
+use crate::ops::reduction::reduce::ROW_PARTS;
+use crate::ops::reduction::softmax::LINES;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
@@ -28,11 +30,8 @@ params! {
         candidates: usize,
     }
 }
-params! {
-    struct RowParams { offset: usize, lines: usize, reduced: usize, parts: usize, span: usize, lanes: usize }
-}
 shader!(SHADER: Params = "reduction/argmax", headers || SCALAR_HEADERS.to_vec());
-shader!(SHARED: RowParams = "reduction/argmax_rows", headers || SCALAR_HEADERS.to_vec());
+shader!(SHARED: PartParams = "reduction/argmax_rows", after [LINES, ROW_PARTS], headers || SCALAR_HEADERS.to_vec());
 
 /// The most elements that one invocation compares.
 const CHUNK: usize = 4096;
@@ -113,18 +112,17 @@ pub(super) fn kernels(
     let [outer, reduced, inner] = sizes;
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut found: Option<(Buffer, usize)> = None;
-    if let Way::Shared { lanes, parts } = given.map_or_else(|| way(gpu, Rows { sizes, width: 1 }), Ok)? {
-        let span = reduced.div_ceil(parts);
-        let parts = reduced.div_ceil(span); // no part is empty
-        let target = if parts > 1 { gpu.alloc(outer * parts)? } else { out.clone() };
-        let params = RowParams { offset, lines: outer * parts, reduced, parts, span, lanes };
+    let rows = Rows { sizes, width: 1 };
+    if let Way::Shared { lanes, parts } = given.map_or_else(|| way(gpu, rows), Ok)? {
+        let params = PartParams::new(rows, offset, lanes, parts);
+        let target = if params.parts > 1 { gpu.alloc(params.lines)? } else { out.clone() };
         let kernel = Kernel::build(SHARED, "rows", params).header(scalar_header(dtype)).constant("SMALLEST", smallest);
         let kernel = kernel.input(x).output(&target);
-        kernels.push(kernel.workgroups(Way::workgroups(outer * parts, lanes)));
-        if parts == 1 {
+        kernels.push(kernel.workgroups(params.workgroups()));
+        if params.parts == 1 {
             return Ok(kernels);
         }
-        found = Some((target, parts));
+        found = Some((target, params.parts));
     }
     loop {
         let candidates = found.as_ref().map_or(reduced, |(_, count)| *count);

@@ -14,8 +14,9 @@
 //! On software adapters each row is computed by one invocation: barriers are slow there. The kernels that share rows run there where the
 //! op table asks for them.
 
-use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Suits, Variant};
+use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Kernel, Suits, Variant, params};
 use crate::device::{Backend, Device};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::rows_in_fours;
 use crate::ops::linalg::matmul_variants::numbers;
@@ -24,8 +25,11 @@ use crate::ops::reduction::softmax::{ALONE_SHADER, Params, SHARED_SHADER};
 use crate::ops::reduction::{argmax, reduce, softmax};
 use crate::ops::variants::Adapter;
 
-/// Invocations of the workgroups that share rows; `WIDE` in `shaders/common/rows.wgsl`.
+/// Invocations of the workgroups that share rows; `WIDE` in `shaders/common/lines.wgsl`.
 pub(in crate::ops) const WIDE: usize = 256;
+
+/// The loads of a row that each of the invocations that share it can keep; `KEPT` in `shaders/common/rows.wgsl`.
+const KEPT: usize = 4;
 
 /// Loads of the shortest row that invocations share.
 const SHORTEST: usize = 4;
@@ -74,6 +78,17 @@ impl Rows {
     pub fn loads(&self) -> usize {
         self.sizes[1] / self.width
     }
+
+    /// Returns the loads of each of up to `most` parts of a row, and the number of parts, none of which is empty.
+    pub fn parts(&self, most: usize) -> (usize, usize) {
+        let span = self.loads().div_ceil(most);
+        (span, self.loads().div_ceil(span))
+    }
+
+    /// Returns the entry point that reads the row once, if the registers of the invocations that share it keep all of it, or else twice.
+    pub fn entry(&self, lanes: usize) -> &'static str {
+        if self.loads() <= KEPT * lanes { "kept" } else { "streamed" }
+    }
 }
 
 /// Returns who computes the rows.
@@ -104,6 +119,25 @@ pub(in crate::ops) fn are_shared(device: &Device, rows: Rows) -> Result<bool> {
     match device.backend()? {
         Backend::Cpu(_) => Ok(false),
         Backend::Gpu(gpu) => Ok(way(&**gpu, rows)? != Way::Alone),
+    }
+}
+
+params! {
+    /// The parameters of `shaders/reduction/row_parts.wgsl`.
+    pub(super) struct PartParams { offset: usize, lines: usize, reduced: usize, parts: usize, span: usize, lanes: usize }
+}
+
+impl PartParams {
+    /// Returns the params of up to `parts` parts of each row, from an offset on.
+    pub fn new(rows: Rows, offset: usize, lanes: usize, parts: usize) -> PartParams {
+        let (span, parts) = rows.parts(parts);
+        let lines = rows.sizes[0] * parts;
+        PartParams { offset: offset / rows.width, lines, reduced: rows.loads(), parts, span, lanes }
+    }
+
+    /// Returns the workgroups for all parts.
+    pub fn workgroups(&self) -> usize {
+        Way::workgroups(self.lines, self.lanes)
     }
 }
 
@@ -163,11 +197,11 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
         let sizes = [count, length, 1];
         let x = numbers(count * length, 7);
         let input = gpu.upload(bytemuck::cast_slice(&x))?;
-        let run = |kernels: Vec<crate::device::gpu::Kernel>| kernels.into_iter().try_for_each(|kernel| gpu.run(kernel));
+        let run = |kernels: Vec<Kernel>| kernels.into_iter().try_for_each(|kernel| gpu.run(kernel));
         let (softmax, sum, place) = (gpu.alloc(count * length)?, gpu.alloc(count)?, gpu.alloc(count)?);
         run(softmax::kernels(gpu, (&input, 0), sizes, false, way, &softmax)?)?;
-        run(reduce::kernels(gpu, (&input, 0, crate::dtype::DType::F32), Reduction::Sum, sizes, Some(way), &sum)?)?;
-        run(argmax::kernels(gpu, (&input, 0, crate::dtype::DType::F32), false, sizes, Some(way), &place)?)?;
+        run(reduce::kernels(gpu, (&input, 0, DType::F32), Reduction::Sum, sizes, Some(way), &sum)?)?;
+        run(argmax::kernels(gpu, (&input, 0, DType::F32), false, sizes, Some(way), &place)?)?;
         let softmax = gpu.download(&softmax, 0, count * length)?;
         let (sum, place) = (gpu.download(&sum, 0, count)?, gpu.download(&place, 0, count)?);
         for (i, row) in x.chunks(length).enumerate() {

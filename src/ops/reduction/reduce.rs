@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anygpu_host::tasks::share;
 
-use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
@@ -18,8 +18,9 @@ use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, alike, read_rows};
-use crate::ops::reduction::plan::{Rows, Way, way};
+use crate::ops::reduction::plan::{PartParams, Rows, Way, way};
 use crate::ops::reduction::scan::without_zeros;
+use crate::ops::reduction::softmax::LINES;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
@@ -31,12 +32,12 @@ params! {
         offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize, apart: usize, step: usize, span: usize,
     }
 }
-params! {
-    struct RowParams { offset: usize, lines: usize, reduced: usize, parts: usize, span: usize, lanes: usize }
-}
-shader!(SHADER: Params = "reduction/reduce", headers || SCALAR_HEADERS.to_vec());
-shader!(SHARED: RowParams = "reduction/reduce_rows", after [BY_ONE], headers || SCALAR_HEADERS.to_vec());
-shader!(SHARED_IN_FOURS: RowParams = "reduction/reduce_rows" named "reduce_rows_4", after [BY_FOUR], headers || SCALAR_HEADERS.to_vec());
+/// The text of the operation, and that of the parts of rows.
+pub(super) const JOIN: &str = wgsl!("reduction/join");
+pub(super) const ROW_PARTS: &str = wgsl!("reduction/row_parts");
+shader!(SHADER: Params = "reduction/reduce", after [JOIN], headers || SCALAR_HEADERS.to_vec());
+shader!(SHARED: PartParams = "reduction/reduce_rows", after [JOIN, BY_ONE, LINES, ROW_PARTS], headers || SCALAR_HEADERS.to_vec());
+shader!(SHARED_IN_FOURS: PartParams = "reduction/reduce_rows" named "reduce_rows_4", after [JOIN, BY_FOUR, LINES, ROW_PARTS], headers || SCALAR_HEADERS.to_vec());
 
 /// What invocations that share a row read at once, and its reduction.
 const BY_ONE: &str = "alias V = T;
@@ -236,7 +237,7 @@ pub(super) fn kernels(
     (x, offset, dtype): (&Buffer, usize, DType),
     reduction: Reduction,
     [outer, mut reduced, inner]: [usize; 3],
-    given: Option<Way>,
+    mut given: Option<Way>,
     out: &Buffer,
 ) -> Result<Vec<Kernel>> {
     if reduced == 0 {
@@ -244,25 +245,16 @@ pub(super) fn kernels(
     }
     let (mut source, mut offset) = (x.clone(), offset);
     let mut kernels = Vec::new();
-    let mut given = given;
     loop {
         let rows = Rows::new([outer, reduced, inner], offset);
         let way = given.map_or_else(|| way(gpu, rows), Ok)?;
         if let Way::Shared { lanes, parts } = way {
-            let span = rows.loads().div_ceil(parts);
-            let parts = rows.loads().div_ceil(span); // no part is empty
-            let target = if parts > 1 { gpu.alloc(outer * parts)? } else { out.clone() };
-            let params = RowParams {
-                offset: offset / rows.width,
-                lines: outer * parts,
-                reduced: rows.loads(),
-                parts,
-                span,
-                lanes,
-            };
+            let params = PartParams::new(rows, offset, lanes, parts);
+            let parts = params.parts;
+            let target = if parts > 1 { gpu.alloc(params.lines)? } else { out.clone() };
             let kernel = Kernel::build(if rows.width == 4 { SHARED_IN_FOURS } else { SHARED }, "rows", params);
             let kernel = kernel.header(scalar_header(dtype)).constant("OP", reduction as u32);
-            kernels.push(kernel.input(&source).output(&target).workgroups(Way::workgroups(outer * parts, lanes)));
+            kernels.push(kernel.input(&source).output(&target).workgroups(params.workgroups()));
             if parts == 1 {
                 return Ok(kernels);
             }

@@ -16,7 +16,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
-use crate::ops::reduction::reduce::{Reduction, countable};
+use crate::ops::reduction::reduce::{JOIN, Reduction, countable};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::shape::{Dim, dimension};
@@ -25,7 +25,7 @@ use crate::tensor::Tensor;
 params! {
     struct Params { count: usize, reduced: usize, inner: usize, chunks: usize, length: usize, offset: usize }
 }
-shader!(SHADER: Params = "reduction/scan", headers || SCALAR_HEADERS.to_vec());
+shader!(SHADER: Params = "reduction/scan", after [JOIN], headers || SCALAR_HEADERS.to_vec());
 
 /// The longest dimension that one invocation scans alone if there are enough invocations.
 const ROW: usize = 1024;

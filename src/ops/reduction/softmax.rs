@@ -31,21 +31,19 @@ params! {
 /// The texts before the shaders whose workgroups share rows.
 pub(in crate::ops) const BY_ONE: &str = wgsl!("common/by_one");
 pub(in crate::ops) const BY_FOUR: &str = wgsl!("common/by_four");
+pub(in crate::ops) const LINES: &str = wgsl!("common/lines");
 pub(in crate::ops) const ROWS: &str = wgsl!("common/rows");
 pub(in crate::ops) const EXPONENTIALS: &str = wgsl!("reduction/exponentials");
 
 shader!(pub(in crate::ops) ALONE_SHADER: Params = "reduction/softmax");
-shader!(pub(in crate::ops) SHARED_SHADER: Params = "reduction/softmax_rows", after [BY_ONE, ROWS, EXPONENTIALS]);
-shader!(SHARED_IN_FOURS: Params = "reduction/softmax_rows" named "softmax_rows_4", after [BY_FOUR, ROWS, EXPONENTIALS]);
+shader!(pub(in crate::ops) SHARED_SHADER: Params = "reduction/softmax_rows", after [BY_ONE, LINES, ROWS, EXPONENTIALS]);
+shader!(SHARED_IN_FOURS: Params = "reduction/softmax_rows" named "softmax_rows_4", after [BY_FOUR, LINES, ROWS, EXPONENTIALS]);
 shader!(GRAD_ALONE: GradParams = "reduction/softmax_grad");
-shader!(GRAD_SHARED: GradParams = "reduction/softmax_grad_rows", after [BY_ONE, ROWS]);
-shader!(GRAD_SHARED_IN_FOURS: GradParams = "reduction/softmax_grad_rows" named "softmax_grad_rows_4", after [BY_FOUR, ROWS]);
+shader!(GRAD_SHARED: GradParams = "reduction/softmax_grad_rows", after [BY_ONE, LINES, ROWS]);
+shader!(GRAD_SHARED_IN_FOURS: GradParams = "reduction/softmax_grad_rows" named "softmax_grad_rows_4", after [BY_FOUR, LINES, ROWS]);
 
 /// The longest row that one invocation of the kernel reads (three times). Workgroups share longer rows, or other ops compute them.
 pub(in crate::ops) const MAX_ROW: usize = 16 * 1024;
-
-/// The elements of a row that each of the invocations that share it can keep; `KEPT` in the shaders.
-pub(in crate::ops) const KEPT: usize = 4;
 
 /// The terms that each element of a vector sums up before their total is added in f64.
 const TERMS: usize = 32;
@@ -142,8 +140,7 @@ pub(super) fn kernels(
         let kernel = Kernel::build(ALONE_SHADER, entry, params).constant("LOG", log);
         return Ok(vec![kernel.input(x).output(out).each(outer * inner)]);
     };
-    let span = reduced.div_ceil(parts);
-    let parts = reduced.div_ceil(span); // no part is empty
+    let (span, parts) = rows.parts(parts);
     let params = Params { offset: offset / rows.width, outer, reduced, inner, parts, span, lanes };
     let shader = if in_fours { SHARED_IN_FOURS } else { SHARED_SHADER };
     let workgroups = Way::workgroups(outer * parts, lanes);
@@ -153,8 +150,7 @@ pub(super) fn kernels(
         let results = kernel("from_parts").input(&found).output(out);
         return Ok(vec![kernel("parts").output(&found).workgroups(workgroups), results.workgroups(workgroups)]);
     }
-    let entry = if reduced <= KEPT * lanes { "kept" } else { "streamed" };
-    Ok(vec![kernel(entry).output(out).workgroups(workgroups)])
+    Ok(vec![kernel(rows.entry(lanes)).output(out).workgroups(workgroups)])
 }
 
 /// Computes rows of `count` elements on the host. A NaN makes the sum NaN, and so every result of its row.
@@ -318,8 +314,7 @@ impl Op for SoftmaxGrad {
             Way::Shared { lanes, .. } => {
                 let params = GradParams { y_offset: y.offset() / width, g_offset: g.offset() / width, lanes, ..params };
                 let shader = if width == 4 { GRAD_SHARED_IN_FOURS } else { GRAD_SHARED };
-                let entry = if reduced <= KEPT * lanes { "kept" } else { "streamed" };
-                let kernel = Kernel::build(shader, entry, params).constant("LOG", self.0.log);
+                let kernel = Kernel::build(shader, rows.entry(lanes), params).constant("LOG", self.0.log);
                 kernel.input(y).input(g).output(out).workgroups(Way::workgroups(outer, lanes))
             }
         };

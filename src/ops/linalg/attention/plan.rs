@@ -7,7 +7,8 @@
 //! - on hardware, for at least [`FEWEST`] queries of all heads (an estimate, never timed): with fewer, most of a card would wait;
 //! - on every adapter, for more than [`MOST_SCORES`] scores, which would fill its memory.
 //!
-//! A driver that ends long loops ([`Caps::loop_budget`]) has compositions alone. On software adapters, products are fast and registers few: there, other sizes are compositions.
+//! A driver that ends long loops ([`Caps::loop_budget`]) has compositions where the loops over the keys would be too long. On software
+//! adapters, products are fast and registers few: there, other sizes are compositions.
 
 use super::fused::Fused;
 use super::gpu::{FORWARD, Operands, Params};
@@ -151,13 +152,13 @@ fn expected(op: Fused, [q, k, v, g]: [&[f32]; 4]) -> [Vec<f64>; 2] {
             let total: f64 = exps.iter().sum();
             let weights: Vec<f64> = exps.iter().map(|e| e / total).collect();
             let products: Vec<f64> = (0..seen).map(|j| dot(&slope, &row(v, KEYS, OUT, j))).collect();
-            let common: f64 = weights.iter().zip(&products).map(|(w, p)| w * p).sum();
+            let mean: f64 = weights.iter().zip(&products).map(|(w, p)| w * p).sum();
             let mut result = vec![0.0; OUT];
             for j in 0..seen {
                 let (key, value) = (row(k, KEYS, WIDTH, j), row(v, KEYS, OUT, j));
                 result.iter_mut().zip(&value).for_each(|(sum, v)| *sum += weights[j] * f64::from(*v));
                 dv[j * OUT..][..OUT].iter_mut().zip(&slope).for_each(|(sum, g)| *sum += weights[j] * f64::from(*g));
-                let by_score = f64::from(op.scale) * weights[j] * (products[j] - common);
+                let by_score = f64::from(op.scale) * weights[j] * (products[j] - mean);
                 dq[i * WIDTH..][..WIDTH].iter_mut().zip(&key).for_each(|(sum, k)| *sum += by_score * f64::from(*k));
                 dk[j * WIDTH..][..WIDTH].iter_mut().zip(&query).for_each(|(sum, q)| *sum += by_score * f64::from(*q));
             }
