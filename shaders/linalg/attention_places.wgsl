@@ -20,12 +20,12 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v: array<vec4<f32>>;
 
 /// Vectors of a query and of a key, and those of a value.
-override OF_KEY: u32 = 8u;
-override OF_VALUE: u32 = 8u;
+override OF_KEY: u32 = 16u;
+override OF_VALUE: u32 = 16u;
 /// Whether query i attends to the keys 0 to i only.
 override CAUSAL: bool = false;
 
-const MOST = 8u;
+const MOST = 16u;
 alias Row = array<vec4<f32>, MOST>;
 
 const INFINITE = 0x7f800000u;

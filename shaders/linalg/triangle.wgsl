@@ -1,5 +1,5 @@
-// out[.., i, j] ← x[.., i, j] on the diagonal j = i + k and on one side of it, otherwise 0; dense matrices of
-// `columns`. Elements are words of any type. One invocation: one element.
+// out[.., i, j] ← x[.., i, j] on the diagonal j = i + k and on one side of it, otherwise the word `fill`; dense
+// matrices of `columns`. Elements are words of any type. One invocation: one element.
 
 struct Params {
     count: u32,
@@ -7,6 +7,7 @@ struct Params {
     columns: u32,
     offset: u32,
     diagonal: i32, // k
+    fill: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -22,5 +23,5 @@ fn triangle(id: Id) {
         return;
     }
     let above = i32(i % p.columns) - i32((i / p.columns) % p.rows) - p.diagonal;
-    out[i] = select(0u, x[p.offset + i], select(above <= 0, above >= 0, UPPER));
+    out[i] = select(p.fill, x[p.offset + i], select(above <= 0, above >= 0, UPPER));
 }

@@ -12,8 +12,18 @@
 @group(0) @binding(5) var<storage, read> y: array<f32>;
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
 
+/// Images of fewer pixels are so short that neighbouring invocations have parts of several c. If K is a multiple of the pixels, a part has
+/// those of one place.
+const SHORT = 32u;
+
+/// Returns the c and the k of an invocation, so that neighbours read neighbouring elements.
 fn channel_and_chunk(i: u32) -> vec2<u32> {
-    return select(vec2(i / p.chunks, i % p.chunks), vec2(i % p.channels, i / p.channels), p.inner < 32u);
+    if p.inner >= SHORT {
+        return vec2(i / p.chunks, i % p.chunks);
+    }
+    let inner = select(1u, max(p.inner, 1u), p.chunks % max(p.inner, 1u) == 0u);
+    let image = p.channels * inner;
+    return vec2(i % image / inner, i / image * inner + i % inner);
 }
 
 fn elements(k: u32) -> f32 {

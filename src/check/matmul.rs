@@ -127,6 +127,18 @@ fn variants() -> Vec<Case> {
         let name = format!("matmul/{variant} in a convolution");
         cases.push(Case::new(name, conv, op, oracle).within(1e-4, 1e-5).variant("matmul", variant));
     }
+    // By each kernel that puts operands into panels.
+    for variant in ["tiles", "runs"] {
+        let mut push = |what: &str, a: Input, b: Input| {
+            cases.push(case(what, a, b).named(format!("matmul/pack_{variant} {what}")).variant("pack", variant));
+        };
+        for [m, k, n] in [[7, 17, 33], [65, 3, 129], [130, 300, 200]] {
+            push("dense", dense(a(&[m, k])), dense(b(&[k, n])));
+            push("transposed", transposed(a(&[m, k]), 0, 1), transposed(b(&[k, n]), 0, 1));
+        }
+        push("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
+        push("batch of one matrix", dense(a(&[9, 37])), dense(b(&[4, 37, 67])));
+    }
     cases
 }
 

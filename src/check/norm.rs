@@ -4,7 +4,7 @@ use super::prelude::*;
 use crate::Device;
 
 pub(super) fn cases() -> Vec<Case> {
-    [layer(), rms(), group(), batch(), with_relu(), large()].into_iter().flatten().collect()
+    [layer(), rms(), group(), batch(), with_relu(), large(), merged()].into_iter().flatten().collect()
 }
 
 const EPS: f64 = 1e-3;
@@ -155,6 +155,34 @@ fn batch() -> Vec<Case> {
             },
         ));
         cases.push(running_statistics(shape));
+    }
+    cases
+}
+
+/// Returns cases of statistics that are merged from several parts, by each variant of the kernels that do so: of rows, and of columns,
+/// short and long images, of which neighbouring invocations read one channel or several.
+fn merged() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["shared", "alone"] {
+        for shape in [&[3, 5000][..], &[260, 100]] {
+            let own = shape[1];
+            let case = Case::new(
+                format!("layer_norm/{variant} of {shape:?}"),
+                [dense(x(shape))],
+                move |t| t[0].layer_norm(&[own], None, None, EPS as f32),
+                |x| standard(x[0], &[1], true),
+            );
+            cases.push(case.variant("rows", variant));
+        }
+        for shape in [&[300, 7][..], &[40, 5, 3, 3], &[32, 3, 4, 5], &[9, 300, 2, 4], &[2, 3, 40, 40], &[3, 2, 31]] {
+            let case = Case::new(
+                format!("batch_norm/{variant} of {shape:?}"),
+                [dense(x(shape))],
+                |t| t[0].batch_norm(None, None, None, true, 0.1, EPS as f32),
+                |x| standard(x[0], &others(x[0].shape.len()), true),
+            );
+            cases.push(case.variant("rows", variant));
+        }
     }
     cases
 }

@@ -87,7 +87,14 @@ pub(crate) fn attached(name: &'static str, inputs: &[&Tensor], out: Tensor, back
     custom(name, inputs, out, backward, false)
 }
 
-fn custom(name: &'static str, inputs: &[&Tensor], out: Tensor, backward: Function, again: bool) -> Result<Tensor> {
+/// Returns a tensor as the result of an op on some inputs. `again` says whether the ops that compute the gradient have gradients.
+pub(super) fn custom(
+    name: &'static str,
+    inputs: &[&Tensor],
+    out: Tensor,
+    backward: Function,
+    again: bool,
+) -> Result<Tensor> {
     if !inputs.iter().any(|input| input.is_tracked()) {
         return Ok(out);
     }

@@ -26,6 +26,7 @@ mod on_host;
 pub(crate) mod optim;
 mod parts;
 pub(crate) mod random;
+mod recomputed;
 mod reduction;
 mod saves;
 mod shape;

@@ -5,7 +5,7 @@
 //! then the next one is tried. The last variant of a family is simple enough for any driver.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use super::{Caps, Gpu, Kernel, KernelBuilder, Params, Shader};
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ pub(crate) struct Family<P: 'static, W: 'static = ()> {
     /// Returns the variants to try on an adapter, the best one first and the plain one last.
     pub order: fn(&Caps) -> &'static [&'static Variant<P, W>],
     /// Computes a small example with a variant. `Some` describes what is wrong with the result. It must not ask for the
-    /// variant of a family: the choices are locked.
+    /// variant of this family, which is locked.
     pub attempt: fn(&Gpu, &'static Variant<P, W>) -> Result<Option<String>>,
 }
 
@@ -111,7 +111,14 @@ impl<P, W> Family<P, W> {
 
 /// The variants that passed their trial and those in quarantine, by family.
 #[derive(Default)]
-pub(super) struct Choices(Mutex<HashMap<&'static str, Choice>>);
+pub(super) struct Choices(Mutex<HashMap<&'static str, Arc<Mutex<Choice>>>>);
+
+impl Choices {
+    /// Returns the choice of a family, which is locked during its trials alone: these may need variants of other families.
+    fn of(&self, family: &'static str) -> Arc<Mutex<Choice>> {
+        Arc::clone(sync::lock(&self.0).entry(family).or_default())
+    }
+}
 
 #[derive(Default)]
 struct Choice {
@@ -164,21 +171,21 @@ impl Gpu {
     ) -> Result<Option<&'static Variant<P, W>>> {
         let Some(variant) = family.named(&self.caps, name) else { return Ok(None) };
         let last = (family.order)(&self.caps).last().is_some_and(|last| last.name == name);
-        let mut choices = sync::lock(&self.variants.0);
-        let choice = choices.entry(family.name).or_default();
-        Ok(self.is_correct(family, variant, choice, last)?.then_some(variant))
+        let choice = self.variants.of(family.name);
+        let mut choice = sync::lock(&choice);
+        Ok(self.is_correct(family, variant, &mut choice, last)?.then_some(variant))
     }
 
     /// Returns the first correct variant for some params or, without params, the first one that is for all; then those
     /// before it are tried too.
     fn first_correct<P, W>(&self, family: &Family<P, W>, params: Option<&P>) -> Result<&'static Variant<P, W>> {
-        let mut choices = sync::lock(&self.variants.0);
-        let choice = choices.entry(family.name).or_default();
+        let choice = self.variants.of(family.name);
+        let mut choice = sync::lock(&choice);
         let mut fitting = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).peekable();
         while let Some(variant) = fitting.next() {
             let usable = variant.suits.accepts(params);
             let enough = params.is_some() || matches!(variant.suits, Suits::All);
-            if usable && self.is_correct(family, variant, choice, fitting.peek().is_none())? && enough {
+            if usable && self.is_correct(family, variant, &mut choice, fitting.peek().is_none())? && enough {
                 return Ok(variant);
             }
         }
@@ -230,8 +237,8 @@ impl Gpu {
 
     /// Stops using a variant on this device, because a test larger than the attempt has found it wrong.
     pub(crate) fn quarantine(&self, family: &'static str, variant: &'static str, wrong: &str) {
-        let mut choices = sync::lock(&self.variants.0);
-        let choice = choices.entry(family).or_default();
+        let choice = self.variants.of(family);
+        let mut choice = sync::lock(&choice);
         if choice.shut_out(variant, wrong) {
             self.warn(family, variant, wrong);
         }
@@ -239,9 +246,9 @@ impl Gpu {
 
     /// Returns the variants in quarantine: `family/variant: why`.
     pub(crate) fn quarantined(&self, family: &str) -> Vec<String> {
-        let choices = sync::lock(&self.variants.0);
-        let list = choices.get(family).map(|choice| choice.quarantined.as_slice()).unwrap_or_default();
-        list.iter().map(|(variant, wrong)| format!("{family}/{variant}: {wrong}")).collect()
+        let Some(choice) = sync::lock(&self.variants.0).get(family).map(Arc::clone) else { return Vec::new() };
+        let choice = sync::lock(&choice);
+        choice.quarantined.iter().map(|(variant, wrong)| format!("{family}/{variant}: {wrong}")).collect()
     }
 
     fn warn(&self, family: &str, variant: &str, wrong: &str) {

@@ -82,13 +82,14 @@ impl BatchedProduct {
     /// Returns the kernel that writes panels of `depth` steps, of which those of `k` are not padding.
     fn pack(
         &self,
+        gpu: &Gpu,
         side: &Side,
         across: &Range<usize>,
         k: &Range<usize>,
         depth: usize,
         z: Range<usize>,
         panels: &Buffer,
-    ) -> Kernel {
+    ) -> Result<Kernel> {
         let factor = match side.operand {
             Operand::A => &self.a,
             Operand::B => &self.b,
@@ -99,8 +100,8 @@ impl BatchedProduct {
         let from = factor.stored().after(across.start * side.step + k.start * side.k_step);
         let batch = (factor.matrices.z, z);
         match side.of {
-            PanelsOf::Floats => pack.batch(from, batch, panels),
-            PanelsOf::Halves => cooperative::pack(&pack, k.len(), from, batch, panels),
+            PanelsOf::Floats => pack.batch(gpu, from, batch, panels),
+            PanelsOf::Halves => Ok(cooperative::pack(&pack, k.len(), from, batch, panels)),
         }
     }
 
@@ -125,9 +126,9 @@ impl BatchedProduct {
                 };
                 let z_of = |i: usize| if distinct[i] == 1 { 0..1 } else { z.clone() };
                 for columns in sides[1].blocks() {
-                    kernels.push(self.pack(&sides[1], &columns, &k_range, deep, z_of(1), &panels[1]));
+                    kernels.push(self.pack(gpu, &sides[1], &columns, &k_range, deep, z_of(1), &panels[1])?);
                     for rows in sides[0].blocks() {
-                        kernels.push(self.pack(&sides[0], &rows, &k_range, deep, z_of(0), &panels[0]));
+                        kernels.push(self.pack(gpu, &sides[0], &rows, &k_range, deep, z_of(0), &panels[0])?);
                         let step = |i: usize, across: usize| match distinct[i] {
                             1 => 0,
                             _ => sides[i].words(deep, across),

@@ -1,9 +1,8 @@
 //! Distances between all pairs of vectors of two sets.
 
-use crate::autograd::{GradOptions, RECORDING, grad};
 use crate::error::{Error, Result};
-use crate::ops::custom_grad::attached;
 use crate::ops::long::refuse;
+use crate::ops::recomputed::{Cut, InParts, in_parts};
 use crate::ops::reduction::statistics::wide;
 use crate::ops::{named, of_sums, same_device};
 use crate::shape::broadcast_shapes;
@@ -19,12 +18,34 @@ fn distances(x: &Tensor, y: &Tensor, p: f32) -> Result<Tensor> {
     x.unsqueeze(-2)?.sub(&y.unsqueeze(-3)?)?.norm(p, -1, false)
 }
 
-/// Calls `f` with each block of `rows` rows, and joins the results along the rows.
-fn in_blocks(x: &Tensor, rows: usize, mut f: impl FnMut(usize, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    let dim = x.rank() - 2;
-    let all = x.shape()[dim];
-    let block = |start: usize| f(start, &x.narrow(dim, start, rows.min(all - start))?);
-    Tensor::cat(&(0..all).step_by(rows).map(block).collect::<Result<Vec<_>>>()?, dim)
+/// Distances in blocks of rows of the first set.
+struct Blocks {
+    p: f32,
+    rows: usize,
+}
+
+/// Returns the dimensions before the vectors of a set, and their number.
+fn split_rows(x: &Tensor) -> (&[usize], usize) {
+    let (vectors, batch) = (x.rank() - 2, x.shape());
+    (&batch[..vectors], batch[vectors])
+}
+
+impl InParts for Blocks {
+    fn cut(&self, inputs: &[Tensor]) -> Option<Cut> {
+        let rank = inputs[0].rank().max(inputs[1].rank());
+        let dim = inputs[0].rank() - 2;
+        let cut = Cut { dim: rank - 2, each: self.rows, inputs: vec![Some(dim), None] };
+        (inputs[0].shape()[dim] > self.rows).then_some(cut)
+    }
+
+    fn shape(&self, inputs: &[Tensor]) -> Result<Vec<usize>> {
+        let [(x, rows), (y, columns)] = [0, 1].map(|i| split_rows(&inputs[i]));
+        Ok([&broadcast_shapes(NAME, x, y)?[..], &[rows, columns]].concat())
+    }
+
+    fn part(&self, inputs: &[Tensor], _first: usize) -> Result<Tensor> {
+        distances(&inputs[0], &inputs[1], self.p)
+    }
 }
 
 impl Tensor {
@@ -34,7 +55,7 @@ impl Tensor {
     /// A p of 2 is the Euclidean distance, 1 the sum of absolute differences, ∞ the largest of them, and 0 the number of elements
     /// that differ. The gradient at a distance of 0 is 0. Distances are computed from differences, as torch's
     /// `compute_mode="donot_use_mm_for_euclid_dist"`, so that those of close vectors are accurate; large sets are computed in
-    /// blocks, so that the differences of all pairs are never in memory together. The gradient of such has no gradient itself.
+    /// blocks, so that the differences of all pairs are never in memory together (but for gradients of gradients).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not fit; [`Error::InvalidArgument`] if p is negative or NaN;
@@ -70,36 +91,8 @@ impl Tensor {
             }
             let each = batch.iter().chain([columns, width]).fold(1usize, |all, &size| all.saturating_mul(size));
             let fit = (MOST / each.max(1)).max(1);
-            if fit >= *rows { distances(&x, &y, p) } else { by_blocks(&x, &y, p, fit) }?.to_dtype(to)
+            if fit >= *rows { distances(&x, &y, p) } else { in_parts(NAME, Blocks { p, rows: fit }, &[&x, &y]) }?
+                .to_dtype(to)
         })
     }
-}
-
-/// Computes blocks of rows, and computes each again for its gradient.
-fn by_blocks(x: &Tensor, y: &Tensor, p: f32, rows: usize) -> Result<Tensor> {
-    let out = crate::no_grad(|| in_blocks(&x.detach(), rows, |_, x| distances(x, &y.detach(), p)))?;
-    let backward = move |ctx: &crate::ops::Backward| {
-        let (x, y) = (&ctx.inputs()[0], &ctx.inputs()[1]);
-        let mut dy: Option<Tensor> = None;
-        let dx = in_blocks(x, rows, |start, x| {
-            let (x, y) = (x.detach().requires_grad(), y.detach().requires_grad());
-            let block = {
-                let _recording = RECORDING.set(true);
-                distances(&x, &y, p)?
-            };
-            let of_block = ctx.grad().narrow(-2, start, x.shape()[x.rank() - 2])?;
-            let options = GradOptions::new().output_grad(&of_block).allow_unused();
-            let mut both = grad(&block, &[&x, &y], &options)?.into_iter();
-            if let (Some(dx), Some(more)) = (both.next(), both.next()) {
-                dy = Some(match dy.take() {
-                    Some(sum) => sum.add(&more)?,
-                    None => more,
-                });
-                return Ok(dx);
-            }
-            x.zeros_like()
-        })?;
-        Ok(vec![Some(dx), dy])
-    };
-    attached(NAME, &[x, y], out, Box::new(backward))
 }

@@ -5,12 +5,13 @@
 
 use std::ops::Range;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, wgsl};
 use crate::error::{Error, Result};
 use crate::ops::linalg::cooperative::HalfVariant;
 use crate::ops::linalg::matmul_tuning;
 use crate::ops::linalg::matmul_variants::{FAMILY, Loads, PanelVariant, may_share_loads};
-use crate::ops::stored::{HALVES, Stored};
+use crate::ops::linalg::pack_variants::{self, PackVariant, Packing};
+use crate::ops::stored::Stored;
 use crate::ops::variants::{self, Adapter};
 
 params! {
@@ -49,8 +50,6 @@ params! {
         z_count: usize,
     }
 }
-shader!(PACK: PackParams = "linalg/pack", after [INDEX_MAP, HALVES, PACK_OPERAND]);
-
 /// The text that precedes the shaders with parameters of [`IndexMap`].
 pub(super) const INDEX_MAP: &str = wgsl!("linalg/index_map");
 
@@ -61,8 +60,9 @@ pub(super) const PACK_OPERAND: &str = wgsl!("linalg/pack_operand");
 pub(in crate::ops) const A_WIDTH: usize = 8;
 /// Columns of B in a panel, and of out in a workgroup.
 pub(in crate::ops) const B_WIDTH: usize = 64;
-/// Elements that one invocation packs.
+/// Elements that one invocation packs, and those of a workgroup; `RUN` and `TILE` in the shaders.
 pub(in crate::ops) const PACK_RUN: usize = 8;
+const TILE: usize = 2048;
 /// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
 /// As [`MAX_DEPTH`], on software adapters: of kernels whose subgroups share loads, those drivers may count 17 iterations for four
@@ -110,10 +110,32 @@ impl Pack {
     }
 
     /// Returns the kernel that packs the operands of some batch elements side by side.
-    pub fn batch(&self, src: Stored, batch: (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
+    ///
+    /// # Errors
+    ///
+    /// Those of a trial of its variants.
+    pub fn batch(&self, gpu: &Gpu, src: Stored, batch: (IndexMap, Range<usize>), dst: &Buffer) -> Result<Kernel> {
         let params = self.params(self.depth, src.offset, batch);
-        let kernel = Kernel::build(PACK, "pack", params).constant("W", self.width).constant("X_HALVES", src.halves());
-        kernel.input(&src).output(dst).each(params.count / PACK_RUN)
+        Ok(self.by(variants::chosen(gpu, &pack_variants::FAMILY, &params)?, params, src, dst))
+    }
+
+    /// Returns the kernel of a variant.
+    pub(super) fn by(&self, variant: &PackVariant, params: PackParams, src: Stored, dst: &Buffer) -> Kernel {
+        let Pack { width, depth, k, j, .. } = *self;
+        let kernel = Kernel::build(variant.shader, variant.entry, params);
+        let kernel = kernel.constant("W", width).constant("X_HALVES", src.halves()).input(&src).output(dst);
+        match variant.way {
+            Packing::Runs => kernel.each(params.count / PACK_RUN),
+            Packing::Tiles => {
+                let steps = TILE / width;
+                let taps = depth / k.inner;
+                let taps = if k.outer == 1 && k.step == taps && taps <= steps { taps } else { 1 };
+                let along_k = taps > 1 || k.step < j.step;
+                let parts = (depth / taps).div_ceil(steps / taps);
+                let kernel = kernel.constant("ALONG_K", along_k).constant("TAPS", taps);
+                kernel.workgroups(params.count / (width * depth) * parts)
+            }
+        }
     }
 
     /// Returns the params for some batch elements of an operand at an offset, of which so many steps of k are valid.

@@ -28,6 +28,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::linalg::cooperative::{self, HalfVariant};
 use crate::ops::linalg::matmul_variants;
+use crate::ops::linalg::pack_variants;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, MAX_SOFTWARE_DEPTH, Pack};
 use crate::ops::linalg::unpacked::{self, UnpackedParams, UnpackedVariant};
 use crate::ops::tiling::{ENOUGH, FEWEST_STEPS, Sizes};
@@ -182,7 +183,8 @@ pub(super) fn way(device: &impl Adapter, products: &Products) -> Result<Way> {
         return Ok(Way::Cooperative(variant, products.in_panels(device, PanelsOf::Halves, budget)));
     }
     let variant = unpacked::chosen(device, &products.unpacked(), [a.dtype, b.dtype])?;
-    let tiled = variant.way.suits_many() && !variants::asked_for(&matmul_variants::FAMILY);
+    let panels_asked_for = variants::asked_for(&matmul_variants::FAMILY) || variants::asked_for(&pack_variants::FAMILY);
+    let tiled = variant.way.suits_many() && !panels_asked_for;
     if m.min(n) <= FEW || products.panels_are_padding() || tiled {
         return Ok(Way::Unpacked(variant, products.unpacked_in_parts(variant)));
     }

@@ -10,16 +10,18 @@ use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op,
 use crate::tensor::Tensor;
 
 params! {
-    struct Params { count: usize, rows: usize, columns: usize, offset: usize, diagonal: i32 }
+    struct Params { count: usize, rows: usize, columns: usize, offset: usize, diagonal: i32, fill: u32 }
 }
 shader!(SHADER: Params = "linalg/triangle");
 
-/// Keeps one side of a diagonal of matrices, which are the last two dimensions.
+/// Keeps one side of a diagonal of matrices, which are the last two dimensions, and sets the other elements.
 #[derive(Clone, Copy, Debug)]
 struct Triangle {
     upper: bool,
     /// The diagonal, limited to the sizes of the matrix.
     diagonal: i32,
+    /// The word of the other elements: 0 unless the matrices are of f32.
+    fill: u32,
 }
 
 impl Op for Triangle {
@@ -32,7 +34,7 @@ impl Op for Triangle {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        Some(Traced::Triangle { upper: self.upper, diagonal: self.diagonal.into() })
+        (self.fill == 0).then(|| Traced::Triangle { upper: self.upper, diagonal: self.diagonal.into() })
     }
 
     fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
@@ -49,7 +51,7 @@ impl Op for Triangle {
             let first = (i % rows) as i64 + i64::from(self.diagonal); // the column of the diagonal in this row
             for (j, (out, &x)) in out.iter_mut().zip(x).enumerate() {
                 let kept = if self.upper { j as i64 >= first } else { j as i64 <= first };
-                *out = if kept { x } else { 0 };
+                *out = if kept { x } else { self.fill };
             }
         }
         Ok(())
@@ -58,7 +60,8 @@ impl Op for Triangle {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
         let [rows, columns] = [2, 1].map(|back| x.shape()[x.shape().len() - back]);
-        let params = Params { count: x.elem_count(), rows, columns, offset: x.offset(), diagonal: self.diagonal };
+        let Triangle { diagonal, fill, .. } = *self;
+        let params = Params { count: x.elem_count(), rows, columns, offset: x.offset(), diagonal, fill };
         let kernel = Kernel::build(SHADER, "triangle", params).constant("UPPER", self.upper);
         Ok(vec![kernel.input(x).output(out).each(params.count)])
     }
@@ -68,11 +71,11 @@ impl Op for Triangle {
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![Some(apply(*self, &[ctx.grad])?)])
+        Ok(vec![Some(apply(Triangle { fill: 0, ..*self }, &[ctx.grad])?)])
     }
 }
 
-fn triangle(x: &Tensor, upper: bool, diagonal: i64) -> Result<Tensor> {
+fn triangle(x: &Tensor, upper: bool, diagonal: i64, fill: u32) -> Result<Tensor> {
     let Some(first) = x.rank().checked_sub(2) else {
         let op = if upper { "triu" } else { "tril" };
         return Err(Error::argument(op, format!("shape {:?} is not a matrix", x.shape())));
@@ -80,7 +83,12 @@ fn triangle(x: &Tensor, upper: bool, diagonal: i64) -> Result<Tensor> {
     // All diagonals outside the matrix on one side have the same result.
     let [rows, columns] = [0, 1].map(|d| i64::try_from(x.shape()[first + d]).unwrap_or(i64::MAX));
     let diagonal = i32::try_from(diagonal.clamp(-rows, columns)).unwrap_or(i32::MAX);
-    apply(Triangle { upper, diagonal }, &[x])
+    apply(Triangle { upper, diagonal, fill }, &[x])
+}
+
+/// Returns matrices of f32 with this number above a diagonal: [`Tensor::tril`] has 0 there.
+pub(in crate::ops) fn filled_above(x: &Tensor, diagonal: i64, number: f32) -> Result<Tensor> {
+    triangle(x, false, diagonal, number.to_bits())
 }
 
 impl Tensor {
@@ -98,7 +106,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
-        triangle(self, false, diagonal)
+        triangle(self, false, diagonal, 0)
     }
 
     /// Returns the upper triangle of matrices `[.., m, n]`, in the same shape: elements below the diagonal become 0.
@@ -114,6 +122,6 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
-        triangle(self, true, diagonal)
+        triangle(self, true, diagonal, 0)
     }
 }

@@ -5,7 +5,9 @@ use anygpu_host::norm::{NormShape, Then};
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, KernelBuilder, Shader, params, shader, wgsl};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{elements_each, neighbours_each};
+use crate::ops::reduction::plan::{Rows, Way, way};
 use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::reduction::softmax::{LINES, ROWS};
 use crate::ops::{Dense, GpuIn};
 
 params! {
@@ -32,6 +34,11 @@ shader!(SHADER: Params = "norm/norm", after [PLACES]);
 shader!(SUMS: Params = "norm/norm_sums", after [PLACES]);
 shader!(IN_FOURS: Params = "norm/norm_fours", after [PLACES, FOURS]);
 
+params! {
+    struct MergeParams { channels: usize, chunks: usize, count: usize, lanes: usize }
+}
+shader!(MERGE: MergeParams = "norm/norm_merge", after [LINES, ROWS]);
+
 /// A shader with one of its entry points.
 pub(super) type Entry = (Shader<Params>, &'static str);
 
@@ -42,9 +49,17 @@ const PARTS: usize = 1024;
 /// The most elements that one invocation reads: twice this is half of what the strictest adapter allows.
 const LONGEST: usize = 16 * 1024;
 
+/// Images of at most so many pixels are so short that neighbouring invocations have parts of several channels; `SHORT` in the shader.
+const SHORT: usize = 32;
+
+/// Returns the parts of the elements of each c. Part k has the elements k, k + K, …: where there are many short
+/// images, pixels of one place.
 pub(super) fn chunks(norm: &NormShape) -> Result<usize> {
-    let count = norm.count();
-    let chunks = count.div_ceil(PART).clamp(1, PARTS).max(count.div_ceil(LONGEST / 2));
+    let (count, inner) = (norm.count(), norm.sizes[2]);
+    let mut chunks = count.div_ceil(PART).clamp(1, PARTS).max(count.div_ceil(LONGEST / 2));
+    if (2..SHORT).contains(&inner) && chunks >= inner {
+        chunks = chunks.next_multiple_of(inner);
+    }
     if chunks <= LONGEST {
         return Ok(chunks);
     }
@@ -116,8 +131,15 @@ pub(super) fn moments(norm: &NormShape, gpu: &Gpu, x: &GpuIn<Dense>, out: &Buffe
     let (channels, chunks) = (norm.sizes[1], chunks(norm)?);
     let parts = gpu.alloc(2 * channels * chunks)?;
     let moments = kernel(norm, (SUMS, "moments"), Params { x_offset: x.offset(), ..Params::default() })?;
-    let merge = kernel(norm, (SUMS, "merge"), Params::default())?;
-    Ok(vec![moments.input(x).output(&parts).each(channels * chunks), merge.input(&parts).output(out).each(channels)])
+    let merge = match way(gpu, Rows { sizes: [channels, chunks, 1], width: 1 })? {
+        Way::Shared { lanes, .. } => {
+            let params = MergeParams { channels, chunks, count: norm.count(), lanes };
+            let kernel = Kernel::build(MERGE, "merge", params).input(&parts).output(out);
+            kernel.workgroups(Way::workgroups(channels, lanes))
+        }
+        Way::Alone => kernel(norm, (SUMS, "merge"), Params::default())?.input(&parts).output(out).each(channels),
+    };
+    Ok(vec![moments.input(x).output(&parts).each(channels * chunks), merge])
 }
 
 /// Returns the kernels that compute Σ t and Σ t · x̂ of each c, `[2, C]`: see `GradientSums`.

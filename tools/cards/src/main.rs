@@ -67,9 +67,9 @@ struct Args {
     /// The value of an override; may be given several times
     #[arg(long = "override", requires = "kernel", value_name = "NAME=NUMBER", value_parser = user::constant)]
     overrides: Vec<(String, f64)>,
-    /// The adapter where the copies of the kernels run, of Vulkan
-    #[arg(long, default_value = "soft:0", value_name = "NAME")]
-    device: String,
+    /// The adapter where the copies of the kernels run, of Vulkan (default: SwiftShader, which is the fastest for such copies, or soft:0)
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +84,12 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns the name of the adapter that runs the copies of kernels the fastest.
+fn fastest() -> String {
+    let is_swiftshader = |device: &Device| device.info().api == "Vulkan" && device.info().name.contains("SwiftShader");
+    Device::all().iter().find(|device| is_swiftshader(device)).map_or("soft:0".to_owned(), Device::to_string)
+}
+
 /// Returns why the device does not serve.
 fn unsuitable(name: &str) -> Option<String> {
     match Device::new(name) {
@@ -95,12 +101,13 @@ fn unsuitable(name: &str) -> Option<String> {
 
 /// Returns whether all is well.
 fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
+    let device = &args.device.clone().unwrap_or_else(fastest);
     if let Some(file) = &args.kernel {
-        let lines = user::report(file, args)?;
+        let lines = user::report(file, args, device)?;
         lines.iter().for_each(|line| println!("{line}"));
         return Ok(true);
     }
-    if let Some(why) = unsuitable(&args.device) {
+    if let Some(why) = unsuitable(device) {
         if args.write || !args.workload.is_empty() {
             return Err(why.into());
         }
@@ -108,12 +115,12 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
         return Ok(true);
     }
     if !args.workload.is_empty() {
-        collect::kernels(&args.device, &args.workload)?.iter().for_each(print);
+        collect::kernels(device, &args.workload)?.iter().for_each(print);
         return Ok(true);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cards.md");
     let committed = if args.write { None } else { Some(Table::parse(&std::fs::read_to_string(&path)?)?) };
-    let new = Table::new(&collect::kernels(&args.device, &[Workload::All])?);
+    let new = Table::new(&collect::kernels(device, &[Workload::All])?);
     let wrong = match committed {
         None => {
             std::fs::write(&path, new.to_string())?;
@@ -121,7 +128,7 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
         }
         Some(old) => old.worse(&new),
     };
-    println!("{} kernels, by {}", new.len(), args.device);
+    println!("{} kernels, by {device}", new.len());
     wrong.iter().for_each(|line| println!("{line}"));
     Ok(wrong.is_empty())
 }

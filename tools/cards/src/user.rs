@@ -61,7 +61,7 @@ fn bindings(text: &str) -> Result<Bindings, String> {
 /// # Errors
 ///
 /// Those of the file, of the adapter, and of a kernel that cannot be traced.
-pub fn report(file: &Path, args: &Args) -> Result<Vec<String>, Box<dyn Error>> {
+pub fn report(file: &Path, args: &Args, device: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let text = anygpu::read_text(file, MOST_BYTES).map_err(|error| format!("{}: {error}", file.display()))?;
     let found = bindings(&text)?;
     let entry = match (&args.entry, &found.entries[..]) {
@@ -81,7 +81,7 @@ pub fn report(file: &Path, args: &Args) -> Result<Vec<String>, Box<dyn Error>> {
     if groups.contains(&0) {
         return Err("--groups: none may be 0".into());
     }
-    let device = Device::new(args.device.as_str())?;
+    let device = Device::new(device)?;
     let (raw, queue) = device.as_wgpu()?;
     let most = raw.limits().max_storage_buffer_binding_size;
     if let Some(bytes) = args.buffers.iter().find(|bytes| **bytes == 0 || **bytes % 4 != 0 || **bytes > most) {

@@ -1,16 +1,22 @@
 //! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1): one op on the host, and for many
 //! queries on adapters, unless there is a mask or dropout; else a composition.
 
+mod composed;
 mod fused;
 mod gpu;
 mod plan;
 
+use composed::Composed;
 use fused::Fused;
+use plan::block;
 
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::autocast::lowered;
+use crate::ops::linalg::triangle::filled_above;
 use crate::ops::long::refuse;
+use crate::ops::traced::TRACE;
 use crate::ops::{named, products};
 use crate::tensor::Tensor;
 
@@ -157,41 +163,35 @@ impl Tensor {
                 return out.to_dtype(dtype);
             }
         }
-        // Scales the queries instead of the scores: they usually have fewer elements.
-        let mut scores = queries.mul_scalar(scale)?.matmul_mixed(&keys.t()?)?;
-        let past = options.causal.then(|| past(self, &keys)).transpose()?;
-        if let Some(past) = &past {
-            scores = hide(&scores, past)?;
-        }
-        // Queries without a key attend to all keys, so that no score is NaN. Their results are replaced at the end.
-        let served = mask.as_ref().map(|mask| served(mask, past.as_ref())).transpose()?;
-        if let (Some(mask), Some(served)) = (mask, &served) {
-            scores = match mask.dtype() {
-                DType::Bool => hide(&scores, &mask.logical_or(&served.logical_not()?)?)?,
-                _ => scores.add(&served.where_cond(&mask.to_dtype(DType::F32)?, 0)?)?,
-            };
-        }
-        let mut weights = scores.softmax(-1)?;
-        drop(scores); // their memory is free for the last product
-        if options.dropout != 0.0 {
-            weights = weights.dropout(options.dropout, true)?;
-        }
-        let out = weights.matmul_mixed(&values)?.to_dtype(dtype)?;
-        served.map_or(Ok(out.clone()), |served| served.where_cond(&out, 0))
+        let op = Composed { scale, causal: options.causal, dropout: options.dropout };
+        let mut inputs = vec![queries, keys, values];
+        inputs.extend(mask.clone());
+        let out = match block(self.device(), composed::scores(&inputs))? {
+            // Dropout draws for all weights at once.
+            Some(most) if options.dropout == 0.0 => {
+                // Each block has gradients of keys and values, which are added up in f32.
+                let wide =
+                    inputs.iter().map(|x| if x.dtype().is_float() { x.to_dtype(DType::F32) } else { Ok(x.clone()) });
+                op.in_blocks(&wide.collect::<Result<Vec<_>>>()?, most)?
+            }
+            _ => op.apply(&inputs, 0)?,
+        };
+        out.to_dtype(dtype)
     }
 }
 
-/// Returns whether each query has a key that the mask and `past` allow: `[.., L, 1]`.
-fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
-    let mask = if mask.rank() == 0 { mask.reshape([1])? } else { mask.detach() };
-    let open = if mask.dtype() == DType::Bool { mask } else { mask.ne(f32::NEG_INFINITY)? };
-    let open = past.map_or(Ok(open.clone()), |past| open.logical_and(past))?;
-    open.any(-1, true)
+/// Returns whether each query, of which the first has this number, comes with or after each key: `[L, S]`.
+fn past(sizes: [usize; 2], first: usize, device: &Device) -> Result<Tensor> {
+    Tensor::full(sizes, true, device)?.tril(first as i64)
 }
 
-/// Returns whether each query comes with or after each key: `[L, S]`.
-fn past(queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
-    Tensor::full([queries.shape()[queries.rank() - 2], keys.shape()[keys.rank() - 2]], true, queries.device())?.tril(0)
+/// Returns the scores of queries, of which the first has this number, with the keys 0 to i of query i, −∞ for later keys.
+fn hide_future(scores: &Tensor, first: usize) -> Result<Tensor> {
+    if TRACE.get().is_some() {
+        let sizes = [2, 1].map(|back| scores.shape()[scores.rank() - back]);
+        return hide(scores, &past(sizes, first, scores.device())?); // which files of nets have ops for
+    }
+    filled_above(scores, first as i64, f32::NEG_INFINITY)
 }
 
 /// Returns the scores where `seen` is true, −∞ elsewhere.

@@ -1,19 +1,16 @@
-//! Whether attention on an adapter is one pass over the keys ([`fused`](super::fused)) or a composition of products and a softmax:
-//! [`fuses`].
+//! Whether attention on an adapter is one pass over the keys ([`fused`](super::fused)) or a composition of products and a softmax
+//! ([`composed`](super::composed)): [`fuses`]. And how many scores a composition has in memory: [`block`].
 //!
 //! One pass reads keys and values in registers of one invocation for each query, so that it needs no memory for scores. It is for
-//! rows of at most [`WIDEST`] f32 in vectors of four, without a mask and without dropout, and
-//!
-//! - on hardware, for at least [`FEWEST`] queries of all heads (an estimate, never timed): with fewer, most of a card would wait;
-//! - on every adapter, for more than [`MOST_SCORES`] scores, which would fill its memory.
-//!
-//! A driver that ends long loops ([`Caps::loop_budget`]) has compositions where the loops over the keys would be too long. On software
-//! adapters, products are fast and registers few: there, other sizes are compositions.
+//! hardware, rows of at most [`WIDEST`] f32 in vectors of four, without a mask and without dropout, and for at least [`FEWEST`] queries
+//! of all heads (an estimate, never timed): with fewer, most of a card would wait. A driver that ends long loops
+//! ([`Caps::loop_budget`]) has compositions where the loops over the keys would be too long. On software adapters, products are fast and
+//! registers few: there, and for other sizes, attention is a composition.
 
 use super::fused::Fused;
 use super::gpu::{FORWARD, Operands, Params};
 use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Suits, Variant};
-use crate::device::{Backend, Storage};
+use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::linalg::matmul_variants::numbers;
@@ -22,13 +19,16 @@ use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 /// The most elements of a query, a key or a value; `MOST` vectors in `shaders/linalg/attention_places.wgsl`.
-pub(super) const WIDEST: usize = 32;
+pub(super) const WIDEST: usize = 64;
 
 /// Queries that keep a card busy.
 const FEWEST: usize = 1 << 13;
 
-/// The most scores in memory: 256 MiB.
+/// The most scores of a composition that are in memory at a time, 256 MiB, and those of a block where there would be more: 3 MiB, or
+/// 64 MiB on hardware. Smaller blocks have too few rows for the cores.
 const MOST_SCORES: usize = 1 << 26;
+const BLOCK: usize = 3 << 18;
+const BLOCK_ON_HARDWARE: usize = 1 << 24;
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,21 +47,14 @@ const FUSED: AttentionVariant = Variant {
     shader: FORWARD,
     entry: "attention",
     fits: |_| true,
-    suits: Suits::Some(|p| p.heads * p.queries >= FEWEST || has_many_scores(p)),
+    suits: Suits::Some(|p| p.heads * p.queries >= FEWEST),
     grid: Grid::Workgroups(|p| p.tiles(p.queries)),
 };
 
-/// On software adapters.
-const FOR_MANY_SCORES: AttentionVariant = Variant { suits: Suits::Some(has_many_scores), ..FUSED };
-
 const COMPOSED: AttentionVariant = Variant { name: "composed", way: Way::Composed, suits: Suits::All, ..FUSED };
 
-fn has_many_scores(p: &Params) -> bool {
-    p.heads.saturating_mul(p.queries).saturating_mul(p.keys) > MOST_SCORES
-}
-
 static ON_HARDWARE: [&AttentionVariant; 2] = [&FUSED, &COMPOSED];
-static ON_SOFTWARE: [&AttentionVariant; 2] = [&FOR_MANY_SCORES, &COMPOSED];
+static ON_SOFTWARE: [&AttentionVariant; 2] = [&COMPOSED, &FUSED];
 
 static FAMILY: Family<Params, Way> = Family { name: "attention", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
@@ -91,6 +84,15 @@ pub(super) fn fuses(op: Fused, inputs: [&Tensor; 3]) -> Result<bool> {
         return Ok(false); // the driver would end the loops over the keys
     }
     Ok((**gpu).chosen(&FAMILY, &operands.params(op, 0))?.way == Way::Fused)
+}
+
+/// Returns the most scores of a block on a device, if a composition is to be of blocks.
+pub(super) fn block(device: &Device, scores: usize) -> Result<Option<usize>> {
+    let block = match device.backend()? {
+        Backend::Gpu(gpu) if !gpu.caps().software => BLOCK_ON_HARDWARE,
+        _ => BLOCK,
+    };
+    Ok((scores > MOST_SCORES).then_some(block))
 }
 
 /// Sizes of a trial: more than one workgroup of queries and of keys, in none of which all are there.
@@ -178,9 +180,9 @@ mod tests {
     fn the_sizes_choose_how_attention_is_computed() -> Result<()> {
         let op = Fused { scale: 1.0, causal: true };
         for (heads, rows, width, on_hardware, on_software) in [
-            (64, 256, 32, Way::Fused, Way::Composed),  // enough queries
-            (8, 8192, 32, Way::Fused, Way::Fused),     // 2 GiB of scores
-            (8, 64, 32, Way::Composed, Way::Composed), // few queries
+            (64, 256, 64, Way::Fused, Way::Composed),  // enough queries
+            (8, 8192, 64, Way::Fused, Way::Composed),  // 2 GiB of scores, in blocks where it is a composition
+            (8, 64, 64, Way::Composed, Way::Composed), // few queries
         ] {
             let layout = Layout::contiguous(&[heads, rows, width]);
             let params = Operands::new([&layout; 3])?.expect("vectors of four").params(op, 0);

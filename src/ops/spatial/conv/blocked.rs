@@ -105,7 +105,7 @@ impl Geometry {
         let mut kernels = Vec::new();
         for group in 0..self.groups {
             let from = Stored::of(weight).after(group * self.group_weights());
-            kernels.push(left.batch(from, ALONE, &weights));
+            kernels.push(left.batch(gpu, from, ALONE, &weights)?);
             images.stored = start.after(group * images.channels * images.plane());
             for first in (0..self.images).step_by(step) {
                 let count = step.min(self.images - first);
@@ -196,7 +196,7 @@ impl Geometry {
                     parts: images.channels,
                     ..SumParams::default()
                 };
-                kernels.push(left.batch(from, ALONE, &grads));
+                kernels.push(left.batch(gpu, from, ALONE, &grads)?);
                 kernels.push(images.of_channels(first, count, &x_blocks));
                 let sums = Sums::WeightGrad;
                 kernels.push(sums.kernel(self.window.params, params, [&grads, &x_blocks], None, &partial));

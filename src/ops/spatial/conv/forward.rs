@@ -68,7 +68,7 @@ impl Forward {
             (gpu.alloc(Pack::size(A_WIDTH, depth, wide))?, gpu.alloc(widest.next_multiple_of(64) * depth)?);
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
+            kernels.push(left.batch(gpu, Stored::of(w).after(group * g.group_weights()), ALONE, &weights)?);
             for pass in &passes {
                 let columns = pass.columns();
                 kernels.push(g.columns_kernel(gpu, (pass, group), Stored::of(x), &cols));

@@ -62,13 +62,13 @@ impl InputGrad {
         let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * widest)? };
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
+            kernels.push(left.batch(gpu, Stored::of(w).after(group * g.group_weights()), ALONE, &weights)?);
             for pass in &passes {
                 let columns = pass.columns();
                 let j = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
                 let right = Pack { width: B_WIDTH, depth: wide, across: columns, k: IndexMap::even(wide, pixels), j };
                 let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
-                kernels.push(right.batch(from, ALONE, &grads));
+                kernels.push(right.batch(gpu, from, ALONE, &grads)?);
                 let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
                 let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
                 kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
@@ -175,7 +175,7 @@ impl WeightGrad {
                 let k = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
                 let left = Pack { width: A_WIDTH, depth: columns, across: wide, k, j: IndexMap::even(wide, pixels) };
                 let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
-                kernels.push(left.batch(from, ALONE, &grads));
+                kernels.push(left.batch(gpu, from, ALONE, &grads)?);
                 kernels.push(g.kernel(Columns::WriteTurned, (pass, group), (Stored::of(x), &cols)));
                 let splits = splits(pass);
                 let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };

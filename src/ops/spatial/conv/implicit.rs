@@ -171,7 +171,7 @@ impl Geometry {
         let pack = Pack { width: B_WIDTH, depth, across, k, j: IndexMap::even(across, row) };
         let panels = gpu.alloc(Pack::size(B_WIDTH, depth, across) * self.groups)?;
         let groups = (IndexMap::even(self.groups, self.group_weights()), 0..self.groups);
-        let kernel = pack.batch(weight, groups, &panels);
+        let kernel = pack.batch(gpu, weight, groups, &panels)?;
         Ok((panels, kernel))
     }
 
@@ -353,7 +353,7 @@ impl Geometry {
             let map = IndexMap { inner: pixels, step: 1, outer: self.out_image() };
             let pack = Pack { width: B_WIDTH, depth: k, across: rows, k: map, j: IndexMap::even(rows, pixels) };
             let groups = (IndexMap::even(self.groups, rows * pixels), 0..self.groups);
-            kernels.push(pack.batch(dy.after(first * self.out_image()), groups, &grads));
+            kernels.push(pack.batch(gpu, dy.after(first * self.out_image()), groups, &grads)?);
             let params = ImplicitParams {
                 k,
                 offset: pass * tiles.parts * total,

@@ -24,8 +24,11 @@ use tile::{Left, Tile};
 /// The most vectors in a row of a panel.
 const VECTORS: usize = 3;
 
-/// The most rows of a tile.
-const MOST_HEIGHT: usize = 8;
+/// Returns the most rows and vectors of a tile: 8 · 3 sums, a row of a panel and an element take 28 of 32 registers, and 6 · 2 take 15 of
+/// 16. (4 · 3 would take 16 of 16: the compiler then kept sums in memory, which took twice the time.)
+const fn largest_tile<S: Simd>() -> [usize; 2] {
+    if S::REGISTER_COUNT < 32 { [6, 2] } else { [8, VECTORS] }
+}
 
 /// The most terms that are added up in registers, and the most columns that are packed at a time: panels of 1 MiB, which stay in
 /// the second-level cache where it is larger, and the terms of a tile's rows in the first-level one.
@@ -180,9 +183,10 @@ impl WithSimd for Part<'_, '_> {
         let Product { a, b, terms, start } = *product;
         let (lanes, packs) = (S::F32_LANES, product.packs(out.first().map_or(0, |row| row.len())));
         let vectors = part.len().div_ceil(lanes);
+        let [_, most] = const { largest_tile::<S>() };
         for terms in even(terms, terms.div_ceil(MOST_TERMS).max(1)) {
             let (depth, start) = (terms.len(), if terms.start > 0 { Start::Result } else { start });
-            for wide in even(vectors, vectors.div_ceil(VECTORS)) {
+            for wide in even(vectors, vectors.div_ceil(most)) {
                 let columns =
                     column + part.start + wide.start * lanes..column + (part.start + wide.end * lanes).min(part.end);
                 let panel = &mut panels[wide.start * lanes * depth..wide.end * lanes * depth];
@@ -194,7 +198,7 @@ impl WithSimd for Part<'_, '_> {
                     pack_rows(a, first, tiles::<S>(out.len()), &terms, lines);
                 }
                 // A panel stays in the first-level cache for the rows of the group.
-                for wide in even(vectors, vectors.div_ceil(VECTORS)) {
+                for wide in even(vectors, vectors.div_ceil(most)) {
                     let columns = part.start + wide.start * lanes..(part.start + wide.end * lanes).min(part.end);
                     let start = match start {
                         Start::Columns(bias) => Start::Columns(&bias[column + columns.start..column + columns.end]),
@@ -224,10 +228,11 @@ fn even(total: usize, parts: usize) -> impl Iterator<Item = Range<usize>> + Clon
     (0..parts).map(move |i| start(i)..start(i + 1))
 }
 
-/// Returns the rows of each tile: 8 · 3 vectors, a row of a panel and an element take 28 of 32 registers, 4 · 3 take 16 of 16.
+/// Returns the rows of each tile.
 #[inline(always)]
 fn tiles<S: Simd>(rows: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    even(rows, rows.div_ceil(if S::REGISTER_COUNT < 32 { 4 } else { MOST_HEIGHT }))
+    let [most, _] = const { largest_tile::<S>() };
+    even(rows, rows.div_ceil(most))
 }
 
 #[cfg(test)]

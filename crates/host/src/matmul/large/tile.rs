@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::{Start, VECTORS};
+use super::{Start, VECTORS, largest_tile};
 use crate::matmul::gemm::Matrix;
 use crate::vectors::{array, prefetch};
 
@@ -46,6 +46,7 @@ impl<V: Copy> Tile<'_, '_, V> {
             ($rows:literal) => {
                 match vectors {
                     1 => self.of::<S, $rows, 1>(simd),
+                    _ if const { largest_tile::<S>()[1] < VECTORS } => self.of::<S, $rows, 2>(simd),
                     2 => self.of::<S, $rows, 2>(simd),
                     _ => self.of::<S, $rows, VECTORS>(simd),
                 }
@@ -56,9 +57,9 @@ impl<V: Copy> Tile<'_, '_, V> {
             1 => rows!(1),
             2 => rows!(2),
             3 => rows!(3),
-            _ if const { S::REGISTER_COUNT < 32 } => rows!(4),
             4 => rows!(4),
             5 => rows!(5),
+            _ if const { largest_tile::<S>()[0] < 8 } => rows!(6),
             6 => rows!(6),
             7 => rows!(7),
             _ => rows!(8),
