@@ -11,6 +11,7 @@ mod factor;
 pub(in crate::ops) mod matmul;
 pub(crate) mod matmul_tuning;
 pub(in crate::ops) mod matmul_variants;
+pub(crate) mod packed;
 pub(in crate::ops) mod panels;
 pub(in crate::ops) mod plan;
 mod qr;
