@@ -15,6 +15,14 @@ pub(super) fn cases() -> Vec<Case> {
         let name = format!("matmul_packed of many rows, {bits} bits by {block}, {zeros:?}");
         cases.push(case(bits, block, [19, 21, 70], zeros, DType::F32).named(name));
     }
+    let x = |m: usize| signed(&[m, 44], 405);
+    for (m, what, input) in
+        [(5, "a transposed factor", transposed(x(5), 0, 1)), (10, "a narrowed factor", narrowed(x(10), 1))]
+    {
+        let mut case = case(4, 32, [m, 6, 44], Zeros::Integers, DType::F32);
+        case.inputs = vec![input];
+        cases.push(case.named(format!("matmul_packed {what}")));
+    }
     for (dtype, tolerance) in [(DType::F16, 2e-2), (DType::BF16, 2e-1)] {
         for m in [3, 11] {
             let case = case(4, 16, [m, 18, 43], Zeros::Integers, dtype).within(tolerance, tolerance);

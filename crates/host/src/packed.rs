@@ -262,6 +262,7 @@ fn rows_of<S: Simd, const BITS: usize, const EACH: usize, const M: usize>(
     for at in 0..count {
         let word = if at < words.len() { words[at] } else { simd.partial_load_u32s(rest) };
         let mut products = [simd.splat_f32s(0.0); M];
+        #[expect(clippy::needless_range_loop, reason = "as the loops over rows, which the compiler unrolls")]
         for j in 0..EACH {
             let shift = simd.splat_u32s((BITS * j) as u32);
             let integer = simd.and_u32s(simd.wrapping_dyn_shr_u32s(word, shift), mask);

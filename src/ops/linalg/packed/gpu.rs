@@ -2,7 +2,7 @@
 
 use super::Form;
 use super::plan::Way;
-use crate::device::gpu::{Buffer, Kernel, KernelBuilder, params, shader, wgsl};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::ops::reduction::softmax::{BY_FOUR, BY_ONE};
 use crate::ops::stored::{HALVES, Stored};
@@ -123,8 +123,11 @@ pub(super) fn product(way: Way, operands: &Operands, params: Params, x: &Buffer,
     }
 }
 
-/// Returns the kernel that writes all elements.
-pub(super) fn widen(operands: &Operands, out: &Buffer) -> Kernel {
+/// Returns the kernel that writes all elements. On software adapters, an invocation has those of a word: it finds its place once. On
+/// hardware, neighbouring invocations write neighbours.
+pub(super) fn widen(gpu: &Gpu, operands: &Operands, out: &Buffer) -> Kernel {
     let params = operands.params(0, 0);
-    operands.bind(Kernel::build(WIDEN, "packed_widen", params)).output(out).each(params.n * params.k)
+    let run = if gpu.caps().software { 32 / operands.form.bits } else { 1 };
+    let kernel = operands.bind(Kernel::build(WIDEN, "packed_widen", params)).constant("RUN", run);
+    kernel.output(out).each(params.n * params.k.div_ceil(run))
 }

@@ -151,8 +151,8 @@ impl Op for Widen {
         on_host(self.0, inputs, |packed| packed.widen(0, out.slice())).map_err(host_error)
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        Ok(vec![widen(&Operands::of(self.0, inputs), out)])
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![widen(gpu, &Operands::of(self.0, inputs), out)])
     }
 
     fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {

@@ -139,7 +139,7 @@ fn attempt(gpu: &Gpu, variant: &'static PackedVariant) -> Result<Option<String>>
         let both = [stored(&integers, DType::U8), stored(&scale_buffer, scale_type)];
         let operands = Operands::new(form, n, both, zeros);
         gpu.run(product(variant.way, &operands, operands.params(m, 0), &input, &out))?;
-        gpu.run(widen(&operands, &wide))?;
+        gpu.run(widen(gpu, &operands, &wide))?;
         let (out, wide) = (gpu.download(&out, 0, m * n)?, gpu.download(&wide, 0, n * k)?);
         let weight = |row_of: usize, k: usize| {
             let (at, shift) = (k / each, k % each * bits);
