@@ -100,7 +100,9 @@ fn suits(device: &impl Adapter, form: Form, sizes: [usize; 2]) -> Result<bool> {
 }
 
 /// The bits, the rows of X, the rows and columns of the matrix, the integers of a block, and the type of the zeros in a trial.
-const TRIALS: [(usize, usize, [usize; 2], usize, Option<DType>); 4] = [
+type Trial = (usize, usize, [usize; 2], usize, Option<DType>);
+
+const TRIALS: [Trial; 4] = [
     (4, 1, [37, 1100], 32, None),
     (4, 3, [70, 69], 16, Some(DType::U8)),
     (8, 5, [9, 70], 16, Some(DType::U8)),
