@@ -1,13 +1,13 @@
 // As pack.wgsl, by workgroups that each move a tile through workgroup memory, so that neighbouring invocations read neighbouring words and
 // write neighbouring words: for GPUs. After halves.wgsl, index_map.wgsl and pack_operand.wgsl.
 // A workgroup: W neighbouring j of a panel, and as many k as make up to TILE elements. Where k is a tap and a channel (k = tap · channels +
-// channel) whose taps lie side by side in src, these are all taps of some channels.
+// channel) and taps lie side by side in src, these are all taps of some channels.
 
 @group(0) @binding(2) var<storage, read_write> dst: array<vec4<f32>>;
 
 override W: u32 = 8u;
 override X_HALVES: u32 = 0u;
-/// Whether neighbours of k are closer to each other in src than those of j.
+/// Whether neighbours of k, or channels, are closer to each other in src than neighbours of j.
 override ALONG_K: bool = false;
 override TAPS: u32 = 1u;
 
@@ -32,9 +32,11 @@ fn pack_tiles(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     let first_j = panel % p.panels * W;
     let base = p.offset + placed(p.z_first + panel / p.panels, p.z);
     for (var e = local; e < steps * W; e += INVOCATIONS) {
-        let step = select(e / W, e % steps, ALONG_K);
-        let j = select(e % W, e / steps, ALONG_K);
-        let channel = first + step / TAPS;
+        let pair = e / TAPS;
+        let of_part = select(pair / W, pair % of_tile, ALONG_K);
+        let j = select(pair % W, pair / of_tile, ALONG_K);
+        let channel = first + of_part;
+        let step = of_part * TAPS + e % TAPS;
         var value = 0.0;
         if channel < channels && first_j + j < p.width {
             let at = base + placed(step % TAPS * channels + channel, p.k) + placed(first_j + j, p.j);

@@ -45,6 +45,7 @@ mod loss;
 mod matmul;
 mod norm;
 mod order;
+mod packed;
 mod pad;
 mod pairs;
 mod pool;
@@ -96,6 +97,7 @@ const FAMILIES: &[Family] = &[
     ("matmul", matmul::cases),
     ("norm", norm::cases),
     ("order", order::cases),
+    ("packed", packed::cases),
     ("pad", pad::cases),
     ("pairs", pairs::cases),
     ("pool", pool::cases),

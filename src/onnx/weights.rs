@@ -47,6 +47,8 @@ pub(super) enum Stored {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     None,
+    /// Integers of a few bits in bytes, which products read as they are: they stay bytes.
+    Packed,
     Constant,
     Buffer,
     /// An operand of elementwise arithmetic: a parameter if it has several elements.
@@ -180,6 +182,7 @@ fn role(node: &Node, input: usize) -> Role {
         | ("PRelu", 1)
         | ("LSTM" | "GRU" | "RNN", 1..=3)
         | ("Gather", 0) => Role::Parameter,
+        ("MatMulNBits", 1 | 3) => Role::Packed,
         ("Add" | "Sub" | "Mul" | "Div", _) | (FUSED_ATTENTION, 3) => Role::Arithmetic,
         _ => Role::Constant,
     }
@@ -190,9 +193,11 @@ fn decoded(weight: &Weight, role: Role) -> Result<Stored> {
         return Ok(Stored::Unused);
     }
     let (count, kind) = weight.about()?;
-    let on_host = !kind.is_float()
+    let constant = matches!(role, Role::Constant | Role::Packed);
+    let packed = role == Role::Packed && kind == ElementType::Uint8;
+    let on_host = !(kind.is_float() || packed)
         || kind == ElementType::Double
-        || (role == Role::Constant && count <= FEW)
+        || (constant && count <= FEW)
         || (role == Role::Arithmetic && count <= 1);
     if on_host {
         // What was computed on `cpu` when the model was loaded does not move with it; a value of the host does.
@@ -202,7 +207,7 @@ fn decoded(weight: &Weight, role: Role) -> Result<Stored> {
         }));
     }
     let tensor = match &weight.stored {
-        Stored::Raw(proto) => floats(proto, kind)?,
+        Stored::Raw(proto) => numbers(proto, kind)?,
         _ => weight.value()?.tensor(&Device::cpu())?,
     };
     Ok(match role {
@@ -211,8 +216,8 @@ fn decoded(weight: &Weight, role: Role) -> Result<Stored> {
     })
 }
 
-/// Decodes a tensor of floats without a detour over wider elements.
-fn floats(proto: &TensorProto, kind: ElementType) -> Result<Tensor> {
+/// Decodes a tensor of floats or bytes without a detour over wider elements.
+fn numbers(proto: &TensorProto, kind: ElementType) -> Result<Tensor> {
     let (shape, count) = shape_of(proto)?;
     let raw = &proto.raw_data;
     let whole = raw.len() == count.saturating_mul(kind.bits() / 8);
@@ -232,6 +237,7 @@ fn floats(proto: &TensorProto, kind: ElementType) -> Result<Tensor> {
             values.extend(raw.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]])));
             Tensor::from_vec(values, shape, None)
         }
+        ElementType::Uint8 if whole => Tensor::from_slice(raw, shape, None),
         _ => Array::decode(proto)?.upload(&Device::cpu()),
     }
 }

@@ -53,6 +53,7 @@ pub use index::scatter_reduce::ScatterReduce;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
 pub(crate) use linalg::matmul_tuning;
+pub(crate) use linalg::packed::{Form, Packed};
 pub(crate) use long::KEEP_LONGS;
 pub use long::narrow_64_bits;
 pub(crate) use named::named;

@@ -1,11 +1,6 @@
 //! Indices that are out of range: an error on every device, at once on `cpu`, and at the next wait on an adapter,
 //! which a wait of another test could be.
 
-#[cfg(feature = "onnx")]
-#[path = "../onnx/proto.rs"]
-#[allow(dead_code, reason = "one model needs few of the messages")]
-mod proto;
-
 use anygpu::metrics::ConfusionMatrix;
 use anygpu::nn::{self, CrossEntropyLoss, Reduction};
 use anygpu::{DType, Device, Error, Result, Tensor};
@@ -105,9 +100,9 @@ fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
 /// Element (0, 4) of two rows of three is none, though there are five elements after the first.
 #[cfg(feature = "onnx")]
 fn tuples_of_a_model(device: &Device) -> Result<()> {
+    use crate::proto::{Dim, Graph, Kind, Model, Node, Opset, Shape, TensorKind, TensorProto, ValueInfo};
     use anygpu::nn::Module;
     use prost::Message;
-    use proto::{Dim, Graph, Kind, Model, Node, Opset, Shape, TensorKind, TensorProto, ValueInfo};
 
     let floats = |name: &str, dims: &[i64]| {
         let dim = dims.iter().map(|&size| Dim { dim_value: Some(size), dim_param: None }).collect();

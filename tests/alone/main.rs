@@ -3,6 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "onnx")]
+#[path = "../onnx/proto.rs"]
+#[allow(dead_code, reason = "a model needs few of the messages")]
+mod proto;
 
 mod chains;
 mod compile_ahead;
@@ -12,6 +16,8 @@ mod memory;
 mod memory_report;
 mod metrics;
 mod packed_products;
+#[cfg(feature = "onnx")]
+mod packed_weights;
 mod product_memory;
 mod profiler;
 mod wide_indices;

@@ -18,6 +18,7 @@ mod fusions;
 mod hostile;
 mod longs;
 mod models;
+mod packed;
 mod proto;
 mod runtime;
 mod table;

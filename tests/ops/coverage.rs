@@ -25,6 +25,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("pad_grad", "pad"),
     ("place", "slice"),
     ("pool2d_grad", "max_pool2d"),
+    ("widen_packed", "matmul_packed"),
 ];
 
 /// Methods of optional features, which the table is without. The host computes them: tests/ops/fourier.rs has their tests.
@@ -80,6 +81,7 @@ fn every_case_is_of_an_op() {
     let mut known = methods("src/ops");
     known.extend(methods("src/tensor"));
     known.extend(functions("src/nn"));
+    known.insert("matmul_packed".to_owned()); // of the crate's own files of ONNX
     for op in table() {
         let op = op.split('/').next().unwrap_or(&op);
         assert!(known.contains(op), "the table has {op}, which is no method of Tensor and no function of nn");

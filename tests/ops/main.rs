@@ -33,7 +33,7 @@ use anygpu::DeviceKind;
 use anygpu::check::{self, Options, Table};
 
 /// Cases of kernel variants, which `cpu` has not. The number of all cases stands in docs/check.md, op by op.
-const ON_ADAPTERS_ONLY: usize = 699;
+const ON_ADAPTERS_ONLY: usize = 727;
 
 /// Cases that only one of several software adapters runs.
 const SHARED: usize = 95;
@@ -79,6 +79,7 @@ families! {
     matmul,
     norm,
     order,
+    packed,
     pad,
     pairs,
     pool,

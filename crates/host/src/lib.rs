@@ -5,6 +5,7 @@
 //! | [`matmul`] | products of matrices with any strides, and of batches |
 //! | [`conv`] | convolutions over planes and their two gradients |
 //! | [`pool`] | maxima and means of windows, and their gradients |
+//! | [`packed`] | products with a matrix of integers of 4 or 8 bits, from their words |
 //! | [`attention`] | attention of one head and its gradients, without the matrix of scores |
 //! | [`norm`] | normalisations, their statistics and gradients |
 //! | [`sums`] | long sums, whose rounding error does not grow with their length |
@@ -31,6 +32,7 @@ pub mod conv;
 pub mod matmul;
 pub mod memory;
 pub mod norm;
+pub mod packed;
 pub mod pool;
 pub mod sums;
 pub mod tasks;

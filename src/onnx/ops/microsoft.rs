@@ -9,6 +9,8 @@ use super::super::value::Value;
 use super::{quantised, recurrent};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::traced::is_traced;
+use crate::ops::{Form, Packed};
 use crate::tensor::Tensor;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
@@ -86,7 +88,7 @@ fn with_sum(call: &Call, y: Tensor, sum: Tensor) -> Result<Vec<Value>> {
 
 /// A product with a matrix of integers of a few bits, `[N, blocks, bytes]`, each block with a scale and a zero point.
 fn matmul_n_bits(call: &Call) -> Result<Tensor> {
-    let (a, packed, scales) = (call.x(0)?, call.x(1)?, call.x(2)?);
+    let (a, integers, scales, zeros) = (call.x(0)?, call.x(1)?, call.x(2)?, call.maybe(3)?);
     let (k, n) = (size(call.int("K", 0))?, size(call.int("N", 0))?);
     let (bits, block) = (call.int("bits", 4), size(call.int("block_size", 0))?);
     if call.value(4).is_some() {
@@ -95,28 +97,41 @@ fn matmul_n_bits(call: &Call) -> Result<Tensor> {
     if !matches!(bits, 4 | 8) || block == 0 || block % 2 != 0 {
         return call.refuse(format!("a matrix of {bits} bits with blocks of {block}"));
     }
-    let blocks = k.div_ceil(block);
-    let values = unpacked(&packed, bits)?.reshape([n, blocks, block])?;
-    let centred = match call.maybe(3)? {
-        // Zero points of integers are packed as the matrix is, each row from a whole byte.
-        Some(zero) if zero.dtype() == DType::U8 => {
-            let zero = unpacked(&zero, bits)?.reshape([n, zero.elem_count() * (8 / bits as usize) / n.max(1)])?;
-            values.sub(&zero.narrow(1, 0, blocks)?.unsqueeze(2)?)?
-        }
-        Some(zero) => values.sub(&zero.to_dtype(DType::F32)?.reshape([n, blocks, 1])?)?,
-        None => values.sub_scalar(if bits == 4 { 8.0 } else { 128.0 })?,
+    let form = Form { bits: if bits == 4 { 4 } else { 8 }, block, k };
+    let of_words = form.is_known() && n > 0 && integers.dtype() == DType::U8 && a.dtype() != DType::F64;
+    // Scales and zero points that are computed may be tracked, and a trace takes no packed matrix.
+    let tracked = scales.is_tracked() || zeros.as_ref().is_some_and(Tensor::is_tracked);
+    let y = if of_words && !tracked && !is_traced() {
+        a.matmul_packed(&Packed::new(form, n, &integers, &scales, zeros.as_ref())?)?
+    } else {
+        a.matmul(&widened(form, n, &integers, &scales, zeros.as_ref())?.to_dtype(a.dtype())?.t()?)?
     };
-    let weights = centred.mul(&scales.to_dtype(DType::F32)?.reshape([n, blocks, 1])?)?;
-    let weights = weights.reshape([n, blocks * block])?.narrow(1, 0, k)?.to_dtype(a.dtype())?;
-    let y = a.matmul(&weights.t()?)?;
     match call.maybe(5)? {
         Some(bias) => y.add(&bias),
         None => Ok(y),
     }
 }
 
+/// The elements of a matrix of integers, by ops that have gradients of scales and zero points: `[n, k]`.
+fn widened(form: Form, n: usize, integers: &Tensor, scales: &Tensor, zeros: Option<&Tensor>) -> Result<Tensor> {
+    let Form { bits, block, k } = form;
+    let blocks = k.div_ceil(block);
+    let values = unpacked(integers, bits)?.reshape([n, blocks, block])?;
+    let centred = match zeros {
+        // Zero points of integers are packed as the matrix is, each row from a whole byte.
+        Some(zero) if zero.dtype() == DType::U8 => {
+            let zero = unpacked(zero, bits)?.reshape([n, zero.elem_count() * (8 / bits) / n.max(1)])?;
+            values.sub(&zero.narrow(1, 0, blocks)?.unsqueeze(2)?)?
+        }
+        Some(zero) => values.sub(&zero.to_dtype(DType::F32)?.reshape([n, blocks, 1])?)?,
+        None => values.sub_scalar(if bits == 4 { 8.0 } else { 128.0 })?,
+    };
+    let weights = centred.mul(&scales.to_dtype(DType::F32)?.reshape([n, blocks, 1])?)?;
+    weights.reshape([n, blocks * block])?.narrow(1, 0, k)
+}
+
 /// Integers of 4 or 8 bits as floats, in one dimension; the first of a byte is in its lower half.
-fn unpacked(packed: &Tensor, bits: i64) -> Result<Tensor> {
+fn unpacked(packed: &Tensor, bits: usize) -> Result<Tensor> {
     let bytes = packed.reshape(-1)?.to_dtype(DType::F32)?;
     if bits == 8 {
         return Ok(bytes);

@@ -12,6 +12,7 @@ pub(in crate::ops) mod matmul;
 pub(crate) mod matmul_tuning;
 pub(in crate::ops) mod matmul_variants;
 mod pack_variants;
+pub(crate) mod packed;
 pub(in crate::ops) mod panels;
 pub(in crate::ops) mod plan;
 mod qr;

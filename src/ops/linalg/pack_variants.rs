@@ -52,9 +52,9 @@ fn order(caps: &Caps) -> &'static [&'static PackVariant] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
-/// Operands of two batch elements from an offset on: neighbours of k are next to one another, those of j, and taps of a channel; and images,
-/// of which j counts the pixels of several.
-fn trials() -> [Pack; 4] {
+/// Operands of two batch elements from an offset on: neighbours of k are next to one another, those of j, and taps of a channel, of which
+/// those of one j are, or those of one k; and images, of which j counts the pixels of several.
+fn trials() -> [Pack; 5] {
     let even = IndexMap::even;
     [
         Pack { width: A_WIDTH, depth: 300, across: 19, k: even(300, 1), j: even(19, 300) },
@@ -65,6 +65,13 @@ fn trials() -> [Pack; 4] {
             across: 70,
             k: IndexMap { inner: 7, step: 9, outer: 1 },
             j: even(70, 9 * 7),
+        },
+        Pack {
+            width: B_WIDTH,
+            depth: 9 * 7,
+            across: 70,
+            k: IndexMap { inner: 7, step: 9 * 70, outer: 1 },
+            j: even(70, 9),
         },
         Pack {
             width: B_WIDTH,

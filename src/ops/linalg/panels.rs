@@ -129,10 +129,9 @@ impl Pack {
             Packing::Tiles => {
                 let steps = TILE / width;
                 let taps = depth / k.inner;
-                let taps = if k.outer == 1 && k.step == taps && taps <= steps { taps } else { 1 };
-                let along_k = taps > 1 || k.step < j.step;
+                let taps = if k.outer == 1 && depth == taps * k.inner && taps <= steps { taps } else { 1 };
                 let parts = (depth / taps).div_ceil(steps / taps);
-                let kernel = kernel.constant("ALONG_K", along_k).constant("TAPS", taps);
+                let kernel = kernel.constant("ALONG_K", k.step < j.step).constant("TAPS", taps);
                 kernel.workgroups(params.count / (width * depth) * parts)
             }
         }
