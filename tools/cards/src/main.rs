@@ -86,8 +86,9 @@ fn main() -> ExitCode {
 
 /// Returns the name of the adapter that runs the copies of kernels the fastest.
 fn fastest() -> String {
-    let is_swiftshader = |device: &Device| device.info().api == "Vulkan" && device.info().name.contains("SwiftShader");
-    Device::all().iter().find(|device| is_swiftshader(device)).map_or("soft:0".to_owned(), Device::to_string)
+    let is_swiftshader =
+        |device: &&Device| device.info().api == "Vulkan" && device.info().adapter.contains("SwiftShader");
+    Device::all().iter().find(is_swiftshader).map_or("soft:0".to_owned(), Device::to_string)
 }
 
 /// Returns why the device does not serve.
