@@ -8,10 +8,10 @@ fn packed_alone(id: Id) {
     if row >= p.m {
         return;
     }
-    var sums = vec4<f32>();
+    var sums = vec4(0.0); // not vec4<f32>(): naga would define its zero twice in HLSL, beside that of V()
     for (var block = 0u; block < p.blocks; block++) {
         let zero = V(zero_of(column, block));
-        var products = vec4<f32>();
+        var products = vec4(0.0);
         for (var at = block * p.block; at < (block + 1u) * p.block; at++) {
             let word = N(word_at(column, at));
             for (var e = 0u; e < 32u / BITS; e += WIDTH) {
