@@ -84,8 +84,7 @@ impl BatchedProduct {
         &self,
         gpu: &Gpu,
         side: &Side,
-        across: &Range<usize>,
-        k: &Range<usize>,
+        [across, k]: [&Range<usize>; 2],
         depth: usize,
         z: Range<usize>,
         panels: &Buffer,
@@ -126,9 +125,9 @@ impl BatchedProduct {
                 };
                 let z_of = |i: usize| if distinct[i] == 1 { 0..1 } else { z.clone() };
                 for columns in sides[1].blocks() {
-                    kernels.push(self.pack(gpu, &sides[1], &columns, &k_range, deep, z_of(1), &panels[1])?);
+                    kernels.push(self.pack(gpu, &sides[1], [&columns, &k_range], deep, z_of(1), &panels[1])?);
                     for rows in sides[0].blocks() {
-                        kernels.push(self.pack(gpu, &sides[0], &rows, &k_range, deep, z_of(0), &panels[0])?);
+                        kernels.push(self.pack(gpu, &sides[0], [&rows, &k_range], deep, z_of(0), &panels[0])?);
                         let step = |i: usize, across: usize| match distinct[i] {
                             1 => 0,
                             _ => sides[i].words(deep, across),
