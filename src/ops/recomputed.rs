@@ -48,45 +48,38 @@ pub(super) fn in_parts(name: &'static str, op: impl InParts, inputs: &[&Tensor])
     custom(name, inputs, out, Box::new(backward), true)
 }
 
-/// Calls `f` with the inputs of each part, and with where it begins and its length.
-fn each_part(
-    cut: &Cut,
-    size: usize,
-    inputs: &[Tensor],
-    mut f: impl FnMut(&[Tensor], usize, usize) -> Result<()>,
-) -> Result<()> {
+/// A part of a result.
+struct Part<'a> {
+    inputs: &'a [Tensor],
+    /// Its place in the dimension that is cut.
+    start: usize,
+    len: usize,
+    /// The number of its first row in the whole.
+    first: usize,
+}
+
+/// Calls `f` with each part of a result whose rows begin at row `first` of the whole.
+fn each_part(cut: &Cut, inputs: &[Tensor], first: usize, mut f: impl FnMut(Part) -> Result<()>) -> Result<()> {
+    let sizes = inputs.iter().zip(&cut.inputs).filter_map(|(x, dim)| dim.map(|dim| x.shape()[dim]));
+    let size = sizes.max().unwrap_or(0);
+    let cuts_rows = inputs.iter().map(Tensor::rank).max() == Some(cut.dim + 2);
     for start in (0..size).step_by(cut.each) {
         let len = cut.each.min(size - start);
         let of_part = |(x, dim): (&Tensor, &Option<usize>)| match dim {
             Some(dim) => x.narrow(*dim, start, len),
             None => Ok(x.clone()),
         };
-        f(&inputs.iter().zip(&cut.inputs).map(of_part).collect::<Result<Vec<_>>>()?, start, len)?;
+        let inputs = inputs.iter().zip(&cut.inputs).map(of_part).collect::<Result<Vec<_>>>()?;
+        f(Part { inputs: &inputs, start, len, first: if cuts_rows { first + start } else { first } })?;
     }
     Ok(())
-}
-
-/// Returns the size of the dimension that is cut.
-fn size(cut: &Cut, inputs: &[Tensor]) -> usize {
-    let sizes = inputs.iter().zip(&cut.inputs).filter_map(|(x, dim)| dim.map(|dim| x.shape()[dim]));
-    sizes.max().unwrap_or(0)
-}
-
-/// Returns the first row of a part of a result that has so many dimensions.
-fn first_row(cut: &Cut, rank: usize, first: usize, start: usize) -> usize {
-    if cut.dim + 2 == rank { first + start } else { first }
-}
-
-/// Returns the dimensions of the result.
-fn rank(inputs: &[Tensor]) -> usize {
-    inputs.iter().map(Tensor::rank).max().unwrap_or(0)
 }
 
 /// Computes the parts, and writes each to its place in the result, so that there is one of it.
 fn write(op: &impl InParts, inputs: &[Tensor], first: usize, out: &Tensor) -> Result<()> {
     let Some(cut) = op.cut(inputs) else { return copy_(out, &op.part(inputs, first)?) };
-    each_part(&cut, size(&cut, inputs), inputs, |inputs, start, len| {
-        write(op, inputs, first_row(&cut, rank(inputs), first, start), &out.narrow(cut.dim, start, len)?)
+    each_part(&cut, inputs, first, |part| {
+        write(op, part.inputs, part.first, &out.narrow(cut.dim, part.start, part.len)?)
     })
 }
 
@@ -94,8 +87,8 @@ fn write(op: &impl InParts, inputs: &[Tensor], first: usize, out: &Tensor) -> Re
 fn joined(op: &impl InParts, inputs: &[Tensor], first: usize) -> Result<Tensor> {
     let Some(cut) = op.cut(inputs) else { return op.part(inputs, first) };
     let mut parts = Vec::new();
-    each_part(&cut, size(&cut, inputs), inputs, |inputs, start, _| {
-        parts.push(joined(op, inputs, first_row(&cut, rank(inputs), first, start))?);
+    each_part(&cut, inputs, first, |part| {
+        parts.push(joined(op, part.inputs, part.first)?);
         Ok(())
     })?;
     Tensor::cat(&parts, cut.dim)
@@ -105,9 +98,9 @@ fn joined(op: &impl InParts, inputs: &[Tensor], first: usize) -> Result<Tensor> 
 fn gradients(op: &impl InParts, inputs: &[Tensor], needs: &[bool], g: &Tensor, first: usize) -> Result<Gradients> {
     let Some(cut) = op.cut(inputs) else { return of_part(op, inputs, needs, g, first) };
     let mut found: Vec<Vec<Tensor>> = vec![Vec::new(); inputs.len()];
-    each_part(&cut, size(&cut, inputs), inputs, |inputs, start, len| {
-        let g = g.narrow(cut.dim, start, len)?;
-        let of_part = gradients(op, inputs, needs, &g, first_row(&cut, rank(inputs), first, start))?;
+    each_part(&cut, inputs, first, |part| {
+        let g = g.narrow(cut.dim, part.start, part.len)?;
+        let of_part = gradients(op, part.inputs, needs, &g, part.first)?;
         for ((found, gradient), dim) in found.iter_mut().zip(of_part).zip(&cut.inputs) {
             match (gradient, dim, found.pop()) {
                 (Some(gradient), None, Some(sum)) => found.push(sum.add(&gradient)?),

@@ -30,7 +30,7 @@ const RUNS: PackVariant = Variant {
     entry: "pack",
     fits: |_| true,
     suits: Suits::All,
-    grid: Grid::Each(|p| p.count / PACK_RUN),
+    grid: Grid::Each(|p| p.count / PACK_RUN), // `Pack::by` sets the grid of both, which depends on the width of panels
 };
 
 const TILES: PackVariant = Variant {

@@ -49,7 +49,7 @@ const PARTS: usize = 1024;
 /// The most elements that one invocation reads: twice this is half of what the strictest adapter allows.
 const LONGEST: usize = 16 * 1024;
 
-/// Images of at most so many pixels are so short that neighbouring invocations have parts of several channels; `SHORT` in the shader.
+/// Images of fewer pixels are so short that neighbouring invocations have parts of several channels; `SHORT` in the shader.
 const SHORT: usize = 32;
 
 /// Returns the parts of the elements of each c. Part k has the elements k, k + K, …: where there are many short

@@ -67,7 +67,7 @@ struct Args {
     /// The value of an override; may be given several times
     #[arg(long = "override", requires = "kernel", value_name = "NAME=NUMBER", value_parser = user::constant)]
     overrides: Vec<(String, f64)>,
-    /// The adapter where the copies of the kernels run, of Vulkan (default: SwiftShader, which is the fastest for such copies, or soft:0)
+    /// The adapter where the copies of the kernels run, of Vulkan (default: SwiftShader, which compiles them the fastest, or soft:0)
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
@@ -84,8 +84,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the name of the adapter that runs the copies of kernels the fastest.
-fn fastest() -> String {
+/// Returns the name of the default adapter: each copy runs once, so that most of the time is that of compiling them.
+fn default_adapter() -> String {
     let is_swiftshader =
         |device: &&Device| device.info().api == "Vulkan" && device.info().adapter.contains("SwiftShader");
     Device::all().iter().find(is_swiftshader).map_or("soft:0".to_owned(), Device::to_string)
@@ -102,7 +102,7 @@ fn unsuitable(name: &str) -> Option<String> {
 
 /// Returns whether all is well.
 fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
-    let device = &args.device.clone().unwrap_or_else(fastest);
+    let device = &args.device.clone().unwrap_or_else(default_adapter);
     if let Some(file) = &args.kernel {
         let lines = user::report(file, args, device)?;
         lines.iter().for_each(|line| println!("{line}"));

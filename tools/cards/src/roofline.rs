@@ -1,4 +1,4 @@
-//! A model of the time of a kernel on cards, from their published peaks. It was never compared with a card.
+//! A model of the time of a kernel on cards, from their peaks. It was never compared with a card.
 //!
 //! A kernel takes as long as the slowest of: memory, at its peak; the nearest caches, which give a line in a clock cycle to each unit
 //! and take half a line from the cache that all share; operations of floats, at their peak, as if each invocation of a subgroup did

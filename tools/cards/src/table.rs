@@ -35,8 +35,9 @@ subgroup that takes part in an instruction that accesses memory. *Banks* are the
 for each that it takes without conflicts.
 
 For each card: µs without the launch / % of the roofline, which is the least time that the bytes and the operations of the kernel
-take at the peaks of the card. M: limited by memory; C: by the nearest caches, which give a line of 128 bytes in a cycle to each unit;
-F: by operations of floats; W: by the memory of workgroups. A small letter says that the grid is too small to keep half of the card busy: with
+take at the peaks of the card (those of the 780M and the M2 from memory). M: limited by memory; C: by the nearest caches, which give a
+line of 128 bytes in a cycle to each unit; F: by operations of floats; W: by the memory of workgroups. A small letter says that the
+grid is too small to keep half of the card busy: with
 256 invocations for each unit, or with enough to wait for memory, 16 bytes each for 600 ns. Not in the model: integers, registers,
 special units, the order of workgroups, latencies within a workgroup. A row has the launches of a kernel in a workload, and the part of
 the time that they take of all its kernels, on the RTX 4060; those below 2 % have no row. The figures are those of the launch that

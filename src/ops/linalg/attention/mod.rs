@@ -1,5 +1,5 @@
 //! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1): one op on the host, and for many
-//! queries on adapters, unless there is a mask or dropout; else a composition.
+//! queries on hardware, unless there is a mask or dropout; else a composition, in blocks of queries where scores would fill the memory.
 
 mod composed;
 mod fused;
@@ -126,6 +126,9 @@ impl Tensor {
     /// E]`; `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`. Leading dimensions are broadcast.
     ///
     /// If the mask excludes all keys of a query, its result is 0 and it has no gradient, as in PyTorch since 2.5.
+    ///
+    /// At most 256 MiB of scores are in memory at a time: larger ones are computed in blocks, and again for the gradient. This is not so
+    /// with dropout, nor for gradients of gradients.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not match; [`Error::DTypeMismatch`] unless all are of one float type;

@@ -85,8 +85,7 @@ fn order(caps: &Caps) -> &'static [&'static PackedVariant] {
 /// Those of a trial of the kernels.
 pub(super) fn multiplies_words(device: &Device, form: Form, sizes: [usize; 2]) -> Result<bool> {
     match device.backend()? {
-        _ if sizes[0] > MOST_ROWS => Ok(false),
-        Backend::Cpu(_) => Ok(true),
+        Backend::Cpu(_) => Ok(sizes[0] <= MOST_ROWS),
         Backend::Gpu(gpu) => suits(&**gpu, form, sizes),
     }
 }
