@@ -96,3 +96,48 @@ impl Tensor {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::ops::linalg::matmul_variants::numbers;
+    use crate::{GradOptions, grad};
+
+    /// Returns the distances, their gradients by both sets, and those of a product of the two.
+    fn all_of(sets: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+        let leaves: Vec<Tensor> = sets.iter().map(Tensor::requires_grad).collect();
+        let both: Vec<&Tensor> = leaves.iter().collect();
+        let out = f(&leaves)?;
+        let slopes = Tensor::from_vec(numbers(out.elem_count(), 9), out.shape(), out.device())?;
+        let options = GradOptions::new().output_grad(&slopes).retain_graph();
+        let firsts = grad(&out, &both, &options)?;
+        let again = grad(&out, &both, &options.create_graph())?;
+        let product = again[0].square()?.sum_all()?.mul(&again[1].square()?.sum_all()?)?;
+        let seconds = grad(&product, &both, &GradOptions::new())?;
+        Ok([vec![out.detach()], firsts, seconds].concat())
+    }
+
+    #[test]
+    fn blocks_give_the_numbers_of_the_whole() -> Result<()> {
+        for device in Device::all() {
+            let shapes: [[&[usize]; 2]; 3] = [[&[7, 3], &[4, 3]], [&[2, 5, 3], &[4, 3]], [&[5, 3], &[2, 3, 4, 3]]];
+            for (i, shapes) in shapes.into_iter().enumerate() {
+                let set = |(seed, shape): (u32, &[usize])| {
+                    Tensor::from_vec(numbers(shape.iter().product(), seed), shape, &device)
+                };
+                let sets: Vec<Tensor> = (1..).zip(shapes).map(set).collect::<Result<_>>()?;
+                let expected = all_of(&sets, |x| distances(&x[0], &x[1], 2.0))?;
+                let got = all_of(&sets, |x| in_parts(NAME, Blocks { p: 2.0, rows: 1 + i }, &[&x[0], &x[1]]))?;
+                for (n, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                    assert_eq!(got.shape(), expected.shape());
+                    let (got, expected) = (got.to_vec::<f32>()?, expected.to_vec::<f32>()?);
+                    let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-4 * (1.0 + b.abs()); // false for NaN
+                    let same = got.iter().zip(&expected).all(close);
+                    assert!(same, "{device}: tensor {n} of {shapes:?}: {got:?}, not {expected:?}");
+                }
+            }
+        }
+        Ok(())
+    }
+}
