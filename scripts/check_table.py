@@ -21,6 +21,7 @@ SHARED = {
     "conv2d/implicit_32": 15,
     "conv2d/implicit_64": 15,
     "matmul/dots": 22,
+    "matmul/slices": 25,
     "matmul/strided": 25,
 }
 

@@ -3,7 +3,10 @@
 //          chosen by OP; with LAST, the last of these src if there is one, otherwise base. row is (a, b), or 0 with
 //          SHARED. A dispatch takes j = first … last − 1; every dispatch after the first continues with the values in out.
 //          The sum of a dispatch's own sources is added to what was there before.
-// All dense. The header sets the type T. One invocation: one element of out.
+// segment_shared: the same by workgroups, for few elements of out with many sources each, but for LAST: `lanes` neighbouring
+//          invocations of a workgroup have neighbours along b, and the others as many of the next j. They join what they have in
+//          workgroup memory, always in the same order.
+// All dense. The header sets the type T. One invocation: one element of out, but for segment_shared.
 
 struct Params {
     count: u32, // elements of out
@@ -15,6 +18,8 @@ struct Params {
     src_offset: u32,
     first: u32,
     last: u32,
+    lanes: u32,  // with segment_shared: a power of two, up to WIDE
+    across: u32, // and workgroups along b
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -102,4 +107,52 @@ fn segment(id: Id) {
         total = join(total, src[source + order[row * p.picks + j] * p.inner]);
     }
     sums[i] = join(before, total);
+}
+
+const WIDE = 256u;
+var<workgroup> held: array<T, WIDE>;
+
+@compute @workgroup_size(WIDE)
+fn segment_shared(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let number = group_number(group);
+    // Surplus workgroups of a folded grid have the last elements, since barriers are for all.
+    let at = min(number, p.count / p.inner * p.across - 1u);
+    let lane = local / p.lanes;
+    let lanes = WIDE / p.lanes;
+    let column = at % p.across * p.lanes + local % p.lanes;
+    let b = min(column, p.inner - 1u);
+    let line = at / p.across;
+    let i = line * p.inner + b;
+    let r = p.row + line % p.size;
+    let a = line / p.size;
+    let row = select(a * p.inner + b, 0u, SHARED);
+    let source = p.src_offset + a * p.picks * p.inner + b;
+    let low = max(starts[row * (p.size + 1u) + r], p.first);
+    let high = min(starts[row * (p.size + 1u) + r + 1u], p.last);
+    let count = min(max(high, low) - low, lanes);
+    var total: T;
+    if lane < count {
+        total = src[source + order[row * p.picks + low + lane] * p.inner];
+        for (var j = low + lane + lanes; j < high; j += lanes) {
+            total = join(total, src[source + order[row * p.picks + j] * p.inner]);
+        }
+    }
+    held[local] = total;
+    workgroupBarrier();
+    for (var half = lanes / 2u; half > 0u; half /= 2u) {
+        if lane < half && lane + half < count {
+            held[local] = join(held[local], held[local + half * p.lanes]);
+        }
+        workgroupBarrier();
+    }
+    if lane == 0u && column < p.inner && number < p.count / p.inner * p.across {
+        var before = sums[i];
+        if p.first == 0u {
+            before = base[p.base_offset + i];
+        }
+        if count > 0u {
+            before = join(before, held[local]);
+        }
+        sums[i] = before;
+    }
 }

@@ -21,6 +21,11 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
+/// Returns the number of columns.
+fn column_count() -> u32 {
+    return p.n;
+}
+
 /// Returns the place of the first column of row m.
 fn row_place(z: u32, m: u32) -> u32 {
     return p.offset + z * p.batch + m * p.row;

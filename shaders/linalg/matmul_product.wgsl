@@ -1,5 +1,5 @@
 // The code that products of matrices and convolutions in tiles share: the bias of each row and the result. After the params,
-// and functions that say where rows, their bias and columns are; with put.wgsl.
+// and functions that say how many columns there are, and where rows, their bias and columns are; with put.wgsl.
 
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
@@ -18,7 +18,7 @@ fn store_at(z: u32, m: u32, n: u32, at: vec4<u32>, sums: vec4<f32>) {
     }
     let row = row_place(z, m);
     for (var i = 0u; i < 4u; i++) {
-        if n + i < p.n {
+        if n + i < column_count() {
             put(row + at[i], sums[i] + add);
         }
     }

@@ -1,11 +1,11 @@
 // A product in tiles as in matmul_blocks.wgsl, from the operands where they are instead of from panels: for products that are
-// too small for panels to be worth it (after unpacked_places.wgsl and tile_product.wgsl). An invocation moves vectors of four
+// too small for panels to be worth it (after unpacked_places.wgsl and tile_product.wgsl), in slices of k if there are few tiles. An invocation moves vectors of four
 // rows of one step of k, and of four columns. Neighbours move neighbouring steps of an operand that is DEEP, whose steps lie
 // side by side, else neighbouring vectors.
 
 // The vectors that an invocation moves for a tile, and invocations that move one step of k.
-const MOVED = 16u / ROWS;
-const ACROSS = ROWS * COLUMNS / 8u;
+const ACROSS = ROWS * COLUMNS * SLICES / DEPTH;
+const MOVED = COLUMNS * 2u / ACROSS;
 
 // What an invocation moves of an operand: the step of k in a tile, the first vector, and the places of the vectors' elements
 // for step 0.
@@ -66,7 +66,7 @@ fn put_part(ra: Route, rb: Route, k: u32, end: u32, part: Part) {
     }
 }
 
-@compute @workgroup_size(COLUMNS, ROWS)
+@compute @workgroup_size(COLUMNS, ROWS, SLICES)
 fn matmul_strided(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(local_invocation_id) lid: vec3<u32>,
@@ -96,5 +96,10 @@ fn matmul_strided(
         put_part(ra, rb, k + DEPTH, last - 1u, next);
         workgroupBarrier();
     }
-    store_tile(z, m_tile, n_tile, lid);
+    if SLICES > 1u {
+        join_slices(lid);
+    }
+    if lid.z == 0u {
+        store_tile(z, m_tile, n_tile, lid);
+    }
 }

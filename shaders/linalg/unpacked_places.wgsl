@@ -7,6 +7,11 @@ override DEEP_B: bool = false;
 
 const FOUR = vec4(0u, 1u, 2u, 3u);
 
+/// Returns the number of columns.
+fn column_count() -> u32 {
+    return p.n;
+}
+
 /// Returns the place of the first column of row m.
 fn row_place(z: u32, m: u32) -> u32 {
     return (z * p.m + m) * p.n;

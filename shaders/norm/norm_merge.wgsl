@@ -21,11 +21,12 @@ fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
     let line = line_of(group, local, p.channels);
     let first = line.number * p.chunks;
     let count = f32(p.count);
+    let base = parts[first].x;
     var mean = 0.0;
     for (var k = line.lane; k < p.chunks; k += p.lanes) {
-        mean += parts[first + k].x * (elements(k) / count);
+        mean += (parts[first + k].x - base) * (elements(k) / count);
     }
-    mean = across(SUM, local, vec2(mean, 0.0)).x;
+    mean = base + across(SUM, local, vec2(mean, 0.0)).x;
     var squares = 0.0;
     for (var k = line.lane; k < p.chunks; k += p.lanes) {
         let part = parts[first + k];

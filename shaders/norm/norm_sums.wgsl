@@ -52,12 +52,17 @@ fn moments(id: Id) {
     let ck = channel_and_chunk(i);
     let step = place_of(0u, p.chunks);
     var at = place_of(ck.x, ck.y);
-    var sum = 0.0;
-    for (var e = ck.y; CENTRE && e < p.outer * p.inner; e += p.chunks) {
-        sum += x[p.x_offset + index(at)];
-        at = further(at, step);
+    var mean = 0.0;
+    if CENTRE {
+        // Differences from an element are small, also where the elements are not: so the mean is right to its last place.
+        let base = x[p.x_offset + index(at)];
+        var sum = 0.0;
+        for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
+            sum += x[p.x_offset + index(at)] - base;
+            at = further(at, step);
+        }
+        mean = base + sum / elements(ck.y);
     }
-    let mean = sum / elements(ck.y);
     var squares = 0.0;
     at = place_of(ck.x, ck.y);
     for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
@@ -78,10 +83,12 @@ fn merge(id: Id) {
     }
     let first = 2u * c * p.chunks;
     let count = f32(p.outer * p.inner);
+    let base = x[first];
     var mean = 0.0;
-    for (var k = 0u; k < p.chunks; k++) {
-        mean += x[first + 2u * k] * (elements(k) / count);
+    for (var k = 1u; k < p.chunks; k++) {
+        mean += (x[first + 2u * k] - base) * (elements(k) / count);
     }
+    mean += base;
     var squares = 0.0;
     for (var k = 0u; k < p.chunks; k++) {
         let d = x[first + 2u * k] - mean;

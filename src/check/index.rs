@@ -1,9 +1,10 @@
 //! Reading, writing and adding by index.
 
 use super::prelude::*;
+use crate::ScatterReduce;
 
 pub(super) fn cases() -> Vec<Case> {
-    [gather(), index_select(), scatter_add(), scatter(), index_add(), one_hot(), masked_fill()]
+    [gather(), index_select(), scatter_add(), scatter(), index_add(), by_variant(), one_hot(), masked_fill()]
         .into_iter()
         .flatten()
         .collect()
@@ -163,15 +164,16 @@ fn scatter() -> Vec<Case> {
     cases
 }
 
-fn index_add() -> Vec<Case> {
-    let oracle = |dim: usize| {
-        move |x: &[&Nd]| {
-            let index = Nd::from_fn(&x[2].shape, |i| x[1].data[i[dim]]);
-            scattered(&[x[0], &index, x[2]], dim, |a, v| *a += v)
-        }
-    };
-    let mut cases = Vec::new();
-    for (dim, base, index, src) in [
+/// Applies every source of slices in its order.
+fn added(dim: usize, put: fn(&mut f64, f64)) -> impl Fn(&[&Nd]) -> Nd {
+    move |x| {
+        let index = Nd::from_fn(&x[2].shape, |i| x[1].data[i[dim]]);
+        scattered(&[x[0], &index, x[2]], dim, put)
+    }
+}
+
+fn index_add_inputs() -> Vec<(usize, Input, Input, Input)> {
+    vec![
         (0, dense(x(&[7, 5])), index(ids(&[17], 7)), dense(signed(&[17, 5], 97))),
         (1, transposed(x(&[7, 5]), 0, 1), index(ids(&[33], 5)), narrowed(signed(&[7, 33], 97), 1)),
         (
@@ -183,8 +185,41 @@ fn index_add() -> Vec<Case> {
         (0, dense(x(&[7, 5])), index(ids(&[0], 7)), dense(signed(&[0, 5], 97))),
         // One element has more sources than one dispatch adds: integers, whose sums are exact in f32.
         (0, dense(whole(&[3, 1], 0, 9, 98)), index(ids(&[50_000], 2)), dense(whole(&[50_000, 1], -9, 9, 99))),
-    ] {
-        cases.push(Case::new("index_add", [base, index, src], move |t| t[0].index_add(dim, &t[1], &t[2]), oracle(dim)));
+    ]
+}
+
+fn index_add() -> Vec<Case> {
+    let case = |(dim, base, index, src): (usize, Input, Input, Input)| {
+        let op = move |t: &[Tensor]| t[0].index_add(dim, &t[1], &t[2]);
+        Case::new("index_add", [base, index, src], op, added(dim, |a, v| *a += v))
+    };
+    index_add_inputs().into_iter().map(case).collect()
+}
+
+/// Sums and extremes by each kernel that computes them.
+fn by_variant() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["shared", "alone"] {
+        let named = |op: &str, number: usize| format!("{op}/{variant} {number}");
+        for (number, (dim, base, index, src)) in scatter_inputs().into_iter().enumerate() {
+            let op = move |t: &[Tensor]| t[0].scatter_add(dim, &t[1], &t[2]);
+            let oracle = move |x: &[&Nd]| scattered(x, dim, |a, v| *a += v);
+            cases.push(
+                Case::new(named("scatter_add", number), [base, index, src], op, oracle).variant("scatter", variant),
+            );
+        }
+        let wide = (0, dense(x(&[3, 70])), index(ids(&[700], 3)), dense(signed(&[700, 70], 100)));
+        for (number, (dim, base, index, src)) in index_add_inputs().into_iter().chain([wide]).enumerate() {
+            let op = move |t: &[Tensor]| t[0].index_add(dim, &t[1], &t[2]);
+            let oracle = added(dim, |a, v| *a += v);
+            cases.push(
+                Case::new(named("index_add", number), [base, index, src], op, oracle).variant("scatter", variant),
+            );
+        }
+        let inputs = [dense(x(&[7, 33])), index(ids(&[170], 7)), dense(signed(&[170, 33], 101))];
+        let op = |t: &[Tensor]| t[0].index_reduce(0, &t[1], &t[2], ScatterReduce::Amax, true);
+        let case = Case::new(named("index_reduce", 0), inputs, op, added(0, |a, v| *a = a.max(v)));
+        cases.push(case.variant("scatter", variant));
     }
     cases
 }

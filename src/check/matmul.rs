@@ -145,14 +145,14 @@ fn variants() -> Vec<Case> {
 /// Returns cases for every variant of products that read the operands where they are.
 fn unpacked() -> Vec<Case> {
     let mut cases = Vec::new();
-    for variant in ["dots", "strided", "direct"] {
+    for variant in ["dots", "slices", "strided", "direct"] {
         let mut push = |what: &str, a: Input, b: Input| {
             let case = case(what, a, b).named(format!("matmul/{variant} {what}"));
             cases.push(case.variant("matmul_unpacked", variant));
         };
         let (few, many) =
             ([[1, 1, 1], [1, 65, 70], [3, 300, 5], [4, 64, 4], [70, 129, 2], [300, 2000, 1]], [[65, 70, 130]]);
-        for [m, k, n] in few.into_iter().chain(many.into_iter().filter(|_| variant == "strided")) {
+        for [m, k, n] in few.into_iter().chain(many.into_iter().filter(|_| ["slices", "strided"].contains(&variant))) {
             push("dense", dense(a(&[m, k])), dense(b(&[k, n])));
             push("right transposed", narrowed(a(&[m, k]), 1), transposed(b(&[k, n]), 0, 1));
             push("left transposed", transposed(a(&[m, k]), 0, 1), dense(b(&[k, n])));

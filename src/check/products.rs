@@ -147,9 +147,14 @@ fn attention() -> Vec<Case> {
     ];
     // In one pass, which takes rows in vectors of four.
     for seen in [Seen::All, Seen::Causal] {
-        for [batch, l, s, e, o] in
-            [[6, 4, 6, 8, 8], [1, 1, 1, 4, 4], [2, 70, 67, 64, 64], [2, 67, 130, 12, 20], [3, 130, 5, 8, 64]]
-        {
+        for [batch, l, s, e, o] in [
+            [6, 4, 6, 8, 8],
+            [1, 1, 1, 4, 4],
+            [2, 70, 67, 64, 64],
+            [2, 67, 130, 12, 20],
+            [3, 130, 5, 8, 64],
+            [1, 33, 4096, 32, 32],
+        ] {
             let inputs = vec![dense(q(&[batch, l, e])), dense(k(&[batch, s, e])), dense(v(&[batch, s, o]))];
             let case = attention_case("", inputs, seen, None);
             let rule = if seen == Seen::Causal { ", causal" } else { "" };

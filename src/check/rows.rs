@@ -1,10 +1,14 @@
 //! Rows of neighbouring elements, by each variant of the kernels that compute them: sums, extremes, positions, softmax,
-//! cross-entropy, and their gradients.
+//! cross-entropy, and their gradients; and columns, of which sums and extremes are computed.
 
 use super::prelude::*;
+use super::sort::scan;
 
 pub(super) fn cases() -> Vec<Case> {
-    ["shared", "alone"].into_iter().flat_map(of_variant).collect()
+    ["shared", "alone"]
+        .into_iter()
+        .flat_map(|variant| of_variant(variant).into_iter().chain(columns(variant)))
+        .collect()
 }
 
 /// Rows and their elements: one row and many, from one element to more than registers keep, in vectors of four and not, and so long that
@@ -22,8 +26,8 @@ const ROWS: [[usize; 2]; 14] = [
     [2, 4096],
     [3, 5000],
     [2, 20_001],
-    [1, 40_000],
-    [1, 70_000],
+    [3, 50_257],
+    [1, 1_000_000],
 ];
 
 fn of_variant(variant: &'static str) -> Vec<Case> {
@@ -35,7 +39,14 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
         }
         let named = |op: &str, what: &str| format!("{op}/{variant} {what} of {shape:?}");
         let mut push = |op: &str, what: &str, case: Case| {
-            cases.push(case.named(named(op, what)).within(1e-4, 1e-5).variant("rows", variant));
+            // What adds up to 1 is small in long rows.
+            let of_one = op == "softmax" || (op, what) == ("cross_entropy", "gradients");
+            let atol = match op {
+                _ if of_one => 1e-4 / shape[1] as f64,
+                "cumsum" => 1e-3, // a sum near 0 of large ones
+                _ => 1e-4,
+            };
+            cases.push(case.named(named(op, what)).within(atol, 1e-5).variant("rows", variant));
         };
         let x = || dense(uniform(&shape, -4.0, 4.0, 301));
         let labels = || dense(whole(&shape[..1], 0, shape[1] as i32, 302)).of(DType::U32);
@@ -112,6 +123,16 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
             "rows",
             Case::new("", [dense(signed(&shape, 307))], |t| t[0].max([1], false), |x| oracle::max(x[0], &[1], false)),
         );
+        push(
+            "cumsum",
+            "rows from an odd place",
+            Case::new(
+                "",
+                [narrowed(signed(&[shape[0] + 1, shape[1]], 314), 0)],
+                |t| t[0].cumsum(1),
+                scan(1, |a, v| a + v),
+            ),
+        );
         for (what, low, high) in [("rows", -100_000, 100_000), ("rows of equals", 0, 3)] {
             let case =
                 Case::new("", [dense(whole(&shape, low, high, 308))], |t| t[0].argmax(1), |x| oracle::argmax(x[0], 1));
@@ -128,6 +149,57 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// `[A, R, B]` of reductions along R: with fewer elements than invocations and with more, in vectors of four and not, and in parts.
+const COLUMNS: [[usize; 3]; 8] =
+    [[1, 4, 2], [3, 5, 12], [2, 70, 37], [1, 301, 8], [1, 33, 400], [4, 260, 10], [1, 4500, 6], [1, 9001, 64]];
+
+fn columns(variant: &'static str) -> impl Iterator<Item = Case> {
+    COLUMNS.into_iter().flat_map(move |shape| {
+        let push = |op: &str, what: &str, case: Case| {
+            case.named(format!("{op}/{variant} {what} of {shape:?}")).within(1e-4, 1e-5).variant("rows", variant)
+        };
+        let whole = Case::new(
+            "",
+            [dense(whole(&shape, 0, 50, 310)).of(DType::I32)],
+            |t| t[0].sum([1], false),
+            |x| oracle::sum(x[0], &[1], false),
+        );
+        [
+            push(
+                "sum",
+                "columns",
+                Case::new(
+                    "",
+                    [dense(signed(&shape, 311))],
+                    |t| t[0].sum([1], false),
+                    |x| oracle::sum(x[0], &[1], false),
+                ),
+            ),
+            push(
+                "sum",
+                "columns from an odd place",
+                Case::new(
+                    "",
+                    [narrowed(signed(&shape, 312), 0)],
+                    |t| t[0].sum([1], false),
+                    |x| oracle::sum(x[0], &[1], false),
+                ),
+            ),
+            push(
+                "max",
+                "columns",
+                Case::new(
+                    "",
+                    [dense(signed(&shape, 313))],
+                    |t| t[0].max([1], false),
+                    |x| oracle::max(x[0], &[1], false),
+                ),
+            ),
+            push("sum", "columns", whole.result_dtype(DType::I32)),
+        ]
+    })
 }
 
 /// Returns the gradient of `Σ g · f(x)` by x, of the tensors `[x, g]`.

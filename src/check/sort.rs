@@ -113,7 +113,8 @@ fn topk() -> Vec<Case> {
 }
 
 /// Returns a function that computes the cumulative results along each line.
-fn scan(dim: usize, f: fn(f64, f64) -> f64) -> impl Fn(&[&Nd]) -> Nd {
+/// Returns the running results along a dimension.
+pub(super) fn scan(dim: usize, f: fn(f64, f64) -> f64) -> impl Fn(&[&Nd]) -> Nd {
     move |x| {
         lines(x[0], dim, x[0].shape[dim], |l| {
             let mut out = l.to_vec();

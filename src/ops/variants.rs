@@ -2,8 +2,8 @@
 //! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
 //! (`device/gpu/variants.rs`).
 //!
-//! Products, convolutions, attention and rows of reductions have variants. Those for hardware were shaped by what AMD's compiler makes of them, and never timed; their
-//! limits of size are an estimate.
+//! Products, convolutions, attention, rows of reductions and sums by index have variants. Those for hardware were shaped by what AMD's
+//! compiler makes of them, and never timed; their limits of size are an estimate.
 
 use crate::context::slot;
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Params, Variant};

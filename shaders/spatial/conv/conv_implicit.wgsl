@@ -1,7 +1,8 @@
 // A convolution or one of its gradients as a matrix product out[m, n] = Σ_k a[m, k] · x[k, n] that reads x from the image, so
 // that no columns are in memory (after conv_implicit_steps.wgsl, tile_product.wgsl and halves.wgsl). For GPUs.
 // `a` is in panels of 64 rows (pack.wgsl). By rows and columns of x:
-//   the convolution: n is a window (image, y, x), k is (ty, tx, channel), a the weight. The gradient of the image is one too;
+//   the convolution: n is a window (image, y, x), k is (ty, tx, channel), a the weight. The gradient of the image is one for
+//                    the pixels of each phase (conv_implicit_places.wgsl);
 //   WEIGHT_GRAD:     n is (channel, ty, tx), k is a window (image, y, x), a the gradient of the result.
 // An invocation moves elements of one step of k and of four columns, or several times four. Unless FLAT or WEIGHT_GRAD, a tile
 // has channels of one position of the window, so that places are found once for each position. With FLAT, it has any steps:
@@ -46,7 +47,7 @@ fn load(from_a: u32, step: u32) -> Part {
 fn put_part(step: u32, vector: u32, part: Part) {
     let to_a = step * A_STRIDE + vector;
     let to_b = step * B_STRIDE + vector;
-    var tail = k - step + DEPTH > p.k;
+    var tail = k - step + DEPTH > g.k;
     var valid = on;
     if !FLAT && !WEIGHT_GRAD {
         tail = at_k.x + DEPTH > p.channels;
@@ -79,12 +80,16 @@ fn conv_implicit(
     let n_tiles = (p.n + COLUMNS * 8u - 1u) / (COLUMNS * 8u);
     let m_tile = tile % m_tiles;
     let n_tile = (tile / m_tiles) % n_tiles;
-    let z = tile / (m_tiles * n_tiles);
-    if z >= p.z_count {
+    let all = tile / (m_tiles * n_tiles);
+    if all >= p.z_count {
         return;
     }
+    let counts = phases();
+    let z = all / (counts.x * counts.y);
+    let shape = shape_of(all % (counts.x * counts.y));
+    g = shape;
     let first = z % p.splits * p.tiles_split;
-    let last = min(first + p.tiles_split, all_tiles());
+    let last = min(first + p.tiles_split, all_tiles(shape));
     let step = local / ACROSS;
     let vector = local % ACROSS;
     // In place of panels and columns past the end the last one is loaded; its sums are not stored.
@@ -95,7 +100,7 @@ fn conv_implicit(
     for (var i = 0u; i < MOVED_B; i++) {
         let n = (n_tile * COLUMNS * 2u + vector + i * ACROSS) * 4u;
         for (var j = 0u; j < 4u; j++) {
-            let spot = column_spot(min(n + j, p.n - 1u), z / p.splits);
+            let spot = column_spot(min(n + j, g.n - 1u), z / p.splits);
             columns[i].at[j] = spot.at;
             columns[i].y[j] = spot.y;
             columns[i].x[j] = spot.x;
@@ -103,9 +108,9 @@ fn conv_implicit(
     }
     var eight = Place();
     if WEIGHT_GRAD {
-        eight = place(DEPTH, p.out_y, p.out_x);
+        eight = place(DEPTH, g.out_y, g.out_x);
     } else if FLAT {
-        eight = place(DEPTH, p.taps_x, p.channels);
+        eight = place(DEPTH, g.taps_x, p.channels);
     }
     start(first, step);
     put_part(step, vector, load(from_a, step));

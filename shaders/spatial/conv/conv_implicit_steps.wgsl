@@ -39,11 +39,11 @@ fn further(at: Place, step: Place, height: u32, width: u32) -> Place {
 }
 
 /// Returns the number of tiles of a sum.
-fn all_tiles() -> u32 {
+fn all_tiles(s: Shape) -> u32 {
     if FLAT || WEIGHT_GRAD {
-        return (p.k + DEPTH - 1u) / DEPTH;
+        return (s.k + DEPTH - 1u) / DEPTH;
     }
-    return p.taps_y * p.taps_x * ((p.channels + DEPTH - 1u) / DEPTH);
+    return s.taps_y * s.taps_x * ((p.channels + DEPTH - 1u) / DEPTH);
 }
 
 /// Returns the part of a place that depends on a column, in the channels of a group.
@@ -51,10 +51,10 @@ fn column_spot(n: u32, group: u32) -> Spot {
     let first = p.image_offset + group * p.channels * p.height * p.width;
     var spot: Spot;
     if WEIGHT_GRAD {
-        let tap = place(n, p.taps_y, p.taps_x);
+        let tap = place(n, g.taps_y, g.taps_x);
         spot = tap_spot(tap.plane, tap.y, tap.x);
     } else {
-        spot = window_spot(place(n, p.out_y, p.out_x));
+        spot = window_spot(place(n, g.out_y, g.out_x));
     }
     return Spot(first + spot.at, spot.y, spot.x);
 }
@@ -65,12 +65,12 @@ fn find() {
     if WEIGHT_GRAD {
         spot = window_spot(at_k);
         row_a = k;
-        on = k < p.k;
+        on = k < g.k;
     } else {
         let channel = select(0u, at_k.x, FLAT);
         spot = tap_spot(channel, at_k.plane, at_k.y);
-        row_a = p.a_first + at_k.plane * p.a_y + at_k.y * p.a_x + channel;
-        on = at_k.plane < p.taps_y;
+        row_a = g.a_first + at_k.plane * g.a_y + at_k.y * g.a_x + channel;
+        on = at_k.plane < g.taps_y;
     }
     for (var i = 0u; i < MOVED_B; i++) {
         let y = columns[i].y + spot.y;
@@ -85,13 +85,13 @@ fn find() {
 fn start(tile: u32, step: u32) {
     k = tile * DEPTH + step;
     if WEIGHT_GRAD {
-        at_k = place(k, p.out_y, p.out_x);
+        at_k = place(k, g.out_y, g.out_x);
     } else if FLAT {
-        at_k = place(k, p.taps_x, p.channels);
+        at_k = place(k, g.taps_x, p.channels);
     } else {
         let tiles = (p.channels + DEPTH - 1u) / DEPTH;
         let tap = tile / tiles;
-        at_k = Place(tap / p.taps_x, tap % p.taps_x, tile % tiles * DEPTH);
+        at_k = Place(tap / g.taps_x, tap % g.taps_x, tile % tiles * DEPTH);
     }
     find();
 }
@@ -100,15 +100,15 @@ fn start(tile: u32, step: u32) {
 fn advance(eight: Place) {
     k += DEPTH;
     if WEIGHT_GRAD {
-        at_k = further(at_k, eight, p.out_y, p.out_x);
+        at_k = further(at_k, eight, g.out_y, g.out_x);
         find();
     } else if FLAT {
-        at_k = further(at_k, eight, p.taps_x, p.channels);
+        at_k = further(at_k, eight, g.taps_x, p.channels);
         find();
     } else {
         at_k.x += DEPTH;
         if at_k.x >= p.channels {
-            at_k = next(Place(at_k.plane, at_k.y, 0u), p.taps_x, 1u);
+            at_k = next(Place(at_k.plane, at_k.y, 0u), g.taps_x, 1u);
             find();
         }
     }

@@ -6,5 +6,6 @@ pub(in crate::ops) mod order;
 pub(in crate::ops) mod range;
 pub(in crate::ops) mod scatter;
 pub(in crate::ops) mod scatter_reduce;
+mod scatter_variants;
 pub(in crate::ops) mod search;
 pub(in crate::ops) mod sort;

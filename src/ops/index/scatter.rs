@@ -7,40 +7,27 @@ use std::sync::Arc;
 
 use anygpu_host::sums::{LONG, Sum};
 
-use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::index::gather::{dim_and_index, leading};
 use crate::ops::index::range::{check_indices, check_on_adapter};
+use crate::ops::index::scatter_variants::{self, ALONE, FAMILY, Params, SHADER};
 use crate::ops::index::sort::order;
-use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::inputs::{around, scalar_header};
 use crate::ops::long::{by_index, unsupported};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, written_rows};
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
+use crate::ops::variants::Adapter;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, same_device,
 };
 use crate::shape::{Dim, Layout};
 use crate::tensor::Tensor;
-
-params! {
-    struct Params {
-        count: usize,
-        inner: usize,
-        size: usize,
-        picks: usize,
-        row: usize,
-        base_offset: usize,
-        src_offset: usize,
-        first: usize,
-        last: usize,
-    }
-}
-shader!(SHADER: Params = "index/scatter", headers || SCALAR_HEADERS.to_vec());
 
 /// The most sources that one invocation adds up in one dispatch.
 const CHUNK: usize = 16 * 1024;
@@ -147,19 +134,24 @@ impl Op for Scatter {
         let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, &places)?;
         kernels.extend(sorting);
         let assign = self.mode == ScatterMode::Assign;
-        let header = scalar_header(if assign { DType::U32 } else { base.dtype() });
-        let kernel = |entry, count: usize, (row, base_offset): (usize, usize), first: usize| {
+        let dtype = if assign { DType::U32 } else { base.dtype() };
+        let params = |count: usize, (row, base_offset): (usize, usize), first: usize| {
             let (src_offset, last) = (src.offset(), first + CHUNK);
-            let params = Params { count, inner, size, picks, row, base_offset, src_offset, first, last };
-            let kernel = Kernel::build(SHADER, entry, params).header(header);
-            kernel.constant("SHARED", self.shared).constant("OP", self.mode.code())
+            let params =
+                Params { count, inner, size, picks, row, base_offset, src_offset, first, last, lanes: 1, across: 1 };
+            params.shared(self.shared)
         };
-        kernels.push(kernel("bounds", edges, (0, 0), 0).input(&sorted).output(&starts).each(edges));
+        let kernel = Kernel::build(SHADER, "bounds", params(edges, (0, 0), 0)).header(scalar_header(dtype));
+        let kernel = kernel.constant("SHARED", self.shared).constant("OP", self.mode.code());
+        kernels.push(kernel.input(&sorted).output(&starts).each(edges));
+        let variant = if assign { &ALONE } else { gpu.chosen(&FAMILY, &params(count, (0, 0), 0))? };
         let chunks = if assign { 1 } else { picks.div_ceil(CHUNK).max(1) };
         let mut sums = |base: &Buffer, count, from: (usize, usize), out: &Buffer| {
             for chunk in 0..chunks {
-                let kernel = kernel("segment", count, from, chunk * CHUNK).input(base).input(&starts);
-                kernels.push(kernel.input(&places).input(src).output(out).each(count));
+                let of = (dtype, self.shared, self.mode.code());
+                kernels.push(scatter_variants::kernel(variant, params(count, from, chunk * CHUNK), of, |kernel| {
+                    kernel.input(base).input(&starts).input(&places).input(src).output(out)
+                }));
             }
         };
         let most = gpu.largest_binding();

@@ -9,7 +9,7 @@
 //! | f16 only, with `FEWEST_COOPERATIVE` rows, columns and steps of k, before all others: where the adapter has cooperative matrices | `matmul_cooperative/cooperative_16`, `_8` |
 //! | at most [`FEW`] rows or columns, and the other operand has neighbouring steps of k side by side, at least [`SHORTEST_DOTS`] | `matmul_unpacked/dots` |
 //! | other products with at most [`FEW`] rows or columns, or whose panels would be mostly padding | `matmul_unpacked/direct` |
-//! | [`FEWEST_STRIDED`] to [`MOST_STRIDED`] rows or columns, and in each operand neighbours side by side in one direction | `matmul_unpacked/strided` |
+//! | [`FEWEST_STRIDED`] to [`MOST_STRIDED`] rows or columns, and in each operand neighbours side by side in one direction | `matmul_unpacked/strided`, and with fewer than [`ENOUGH`] tiles of 64 × 64 and at least [`SHORTEST_SLICES`] steps of k `matmul_unpacked/slices` |
 //! | [`ENOUGH`] tiles of 128 × 128, with little padding | `matmul/blocks_128` |
 //! | [`ENOUGH`] tiles of 64 × 64 | `matmul/blocks_64` |
 //! | fewer than [`FEW_TILES`] tiles of 64 × 64 | `matmul/tiles_32` |
@@ -44,6 +44,9 @@ const SHORTEST_DOTS: usize = 128;
 /// that panels are worth it.
 const MOST_STRIDED: usize = 256;
 const FEWEST_STRIDED: usize = 17;
+
+/// The fewest steps of k that are worth several invocations for each element: each has at least sixteen steps.
+const SHORTEST_SLICES: usize = 64;
 
 /// On software adapters, the most rows or columns for products that share loads and read the operands where they are: with
 /// more, reading from panels is faster on newer drivers.
@@ -348,6 +351,11 @@ impl Sizes {
         (FEWEST_STRIDED..=MOST_STRIDED).contains(&self.m.min(self.n))
     }
 
+    /// Returns whether several invocations add up each element of such tiles: if they are few, and the sums are long.
+    pub fn suit_slices(self, depth: usize) -> bool {
+        self.suit_strided() && self.tiles(64, 64) < ENOUGH && depth >= SHORTEST_SLICES
+    }
+
     /// Returns whether products that share loads read the operands, if those lie well for it.
     pub fn suit_shared(self) -> bool {
         (FEW + 1..=MOST_SHARED).contains(&self.m.min(self.n))
@@ -419,14 +427,15 @@ mod tests {
 
     #[test]
     fn the_ways_of_hardware() {
-        let table: [Row; 21] = [
+        let table: [Row; 22] = [
             (F32, [1, 1, 1024, 1024], "unpacked/direct, 4 parts"),
             (F32_T, [1, 1, 1024, 1024], "unpacked/dots"),
             (F32, [1, 1024, 1024, 1], "unpacked/dots"),
             (F32, [1, 10, 100000, 3], "unpacked/dots, 76 parts"),
             (F32, [1, 4, 64, 1000], "unpacked/direct"),
             (F32, [10000, 5, 8, 5], "unpacked/direct"),
-            (F32, [1, 17, 512, 17], "unpacked/strided, 2 parts"),
+            (F32, [1, 17, 512, 17], "unpacked/slices, 2 parts"),
+            (F32, [1, 1024, 256, 256], "unpacked/slices"),
             (F32, [1, 256, 4096, 4096], "unpacked/strided"),
             (F32, [256, 100, 64, 100], "unpacked/strided"),
             (F32, [1, 64, 300, 10], "panels/tiles_32, exchanged"),
@@ -453,7 +462,7 @@ mod tests {
             (F16, [1, 512, 512, 512], "cooperative_16, 2 parts"),
             (F16, [1, 64, 4096, 64], "cooperative_16, 16 parts"),
             (F16, [1, 32, 32, 32], "cooperative_16"),
-            (F16, [1, 31, 512, 512], "unpacked/strided, 2 parts"),
+            (F16, [1, 31, 512, 512], "unpacked/slices, 2 parts"),
             (F16, [1, 512, 31, 512], "panels/tiles_32"),
             (F16, [1, 8192, 8192, 8192], "cooperative_16, blocks"),
             (F16_T, [1, 4, 512, 512], "unpacked/dots"),

@@ -41,6 +41,7 @@ const TILE_PLACES: &str = wgsl!("linalg/unpacked_places");
 shader!(DIRECT_SHADER: UnpackedParams = "linalg/matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(DOTS_SHADER: UnpackedParams = "linalg/matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(STRIDED_SHADER: UnpackedParams = "linalg/matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64, TILE_PRODUCT]);
+shader!(SLICES_SHADER: UnpackedParams = "linalg/matmul_strided" named "matmul_slices", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, "const ROWS = 8u;\nconst COLUMNS = 8u;\nconst SLICES = 4u;\n", TILE_PRODUCT]);
 shader!(SHARED_SHADER: UnpackedParams = "linalg/matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES, wgsl!("linalg/fours_anywhere")]);
 
 impl UnpackedParams {
@@ -170,6 +171,15 @@ const STRIDED: UnpackedVariant = Variant {
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64).saturating_mul(p.parts)),
 };
 
+/// Such tiles with 256 invocations each, of which four have a sum together.
+const SLICES: UnpackedVariant = Variant {
+    name: "slices",
+    shader: SLICES_SHADER,
+    fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
+    suits: Suits::Some(|p| p.sizes().suit_slices(p.k) && p.has_neighbours()),
+    ..STRIDED
+};
+
 /// Tiles of up to 32 × 32 elements for each subgroup, which shares the loads of the left operand.
 const SHARED: UnpackedVariant = Variant {
     name: "shared",
@@ -218,10 +228,15 @@ pub(super) fn chosen(
 static FAMILY: Family<UnpackedParams, Way> = Family { name: "matmul_unpacked", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-static ON_HARDWARE: [&UnpackedVariant; 3] = [&DOTS, &STRIDED, &DIRECT];
+static ON_HARDWARE: [&UnpackedVariant; 4] = [&DOTS, &SLICES, &STRIDED, &DIRECT];
 /// Barriers are slow on software adapters: variants with barriers run there where the op table asks for them.
-static ON_SOFTWARE: [&UnpackedVariant; 4] =
-    [&SHARED, &Variant { suits: Suits::OnDemand, ..DOTS }, &Variant { suits: Suits::OnDemand, ..STRIDED }, &DIRECT];
+static ON_SOFTWARE: [&UnpackedVariant; 5] = [
+    &SHARED,
+    &Variant { suits: Suits::OnDemand, ..DOTS },
+    &Variant { suits: Suits::OnDemand, ..SLICES },
+    &Variant { suits: Suits::OnDemand, ..STRIDED },
+    &DIRECT,
+];
 
 fn order(caps: &Caps) -> &'static [&'static UnpackedVariant] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }

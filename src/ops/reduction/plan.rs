@@ -6,7 +6,7 @@
 //!
 //! | rows | way |
 //! |---|---|
-//! | B > 1 | [`Way::Alone`]: neighbouring invocations have neighbours along B |
+//! | B > 1 | [`Way::Alone`]: neighbouring invocations have neighbours along B; sums of few columns are shared by workgroups: [`Columns`] |
 //! | shorter than [`SHORTEST`] loads | [`Way::Alone`]: the rows of a subgroup are a few sectors, all of which it uses |
 //! | others | [`Way::Shared`] by an invocation for each [`LOADS`] loads, at least [`FEWEST`] and at most [`WIDE`] |
 //! | so few that a large card would not have [`LANES`] invocations | by as many as there are loads, up to [`WIDE`], and then in parts |
@@ -22,7 +22,7 @@ use crate::ops::inputs::rows_in_fours;
 use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::reduction::softmax::{ALONE_SHADER, Params, SHARED_SHADER};
-use crate::ops::reduction::{argmax, reduce, softmax};
+use crate::ops::reduction::{argmax, reduce, scan, softmax};
 use crate::ops::variants::Adapter;
 
 /// Invocations of the workgroups that share rows; `WIDE` in `shaders/common/lines.wgsl`.
@@ -41,8 +41,14 @@ const FEWEST: usize = 8;
 /// Invocations that keep a large card busy.
 const LANES: usize = 1 << 16;
 
-/// The fewest loads of an invocation in a row that several workgroups have parts of.
+/// The fewest loads of an invocation in a row that several workgroups have parts of, and in a column: a column has no fewer launches
+/// in one part only.
 const LOADS_OF_PART: usize = 8;
+const LOADS_OF_COLUMN: usize = 16;
+
+/// Elements of a line of a cache, and of what memory moves at once.
+const LINE: usize = 32;
+const SECTOR: usize = 8;
 
 /// Who computes a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +120,88 @@ pub(in crate::ops) fn way(device: &impl Adapter, rows: Rows) -> Result<Way> {
     Ok(Way::Shared { lanes, parts })
 }
 
+/// The columns of `[A, R, B]`, which are reduced along R, with B > 1: neighbouring invocations read neighbours along B.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Columns {
+    pub sizes: [usize; 3],
+    /// Elements of neighbouring columns that are read at once: 1 or 4.
+    pub width: usize,
+}
+
+impl Columns {
+    /// Returns the columns of a dense tensor from an offset on.
+    pub fn new(sizes: [usize; 3], offset: usize) -> Columns {
+        Columns { sizes, width: if sizes[2].is_multiple_of(4) && offset.is_multiple_of(4) { 4 } else { 1 } }
+    }
+
+    /// Returns the params of workgroups that share columns, unless there are so many columns that an invocation each keeps a large card
+    /// busy, or so few elements of each that nothing is gained. A workgroup reads a line of a cache of each row, or less of it, but not
+    /// less than a sector, if there are few workgroups; and more if a column has fewer elements than there are invocations.
+    ///
+    /// # Errors
+    ///
+    /// Those of a trial of the variants.
+    pub fn shared(&self, device: &impl Adapter, offset: usize) -> Result<Option<ColumnParams>> {
+        let [outer, reduced, inner] = self.sizes;
+        if inner == 1 || reduced < SHORTEST || outer == 0 || outer * inner >= LANES {
+            return Ok(None);
+        }
+        let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
+        if device.chosen(&FAMILY, &params)?.way == Sharing::Alone {
+            return Ok(None);
+        }
+        let loads = inner / self.width;
+        let most = loads.next_power_of_two().min(WIDE);
+        let fewest = (SECTOR / self.width).max(WIDE / reduced.next_power_of_two().min(WIDE)).min(most);
+        let mut lanes = (LINE / self.width).clamp(fewest, most);
+        while lanes > fewest && outer * loads.div_ceil(lanes) * WIDE < LANES {
+            lanes /= 2;
+        }
+        let groups = outer * loads.div_ceil(lanes);
+        let parts = (LANES / WIDE).div_ceil(groups).min(reduced / (WIDE / lanes * LOADS_OF_COLUMN)).max(1);
+        Ok(Some(self.params(offset, lanes, parts)))
+    }
+
+    /// Returns the params of workgroups of which `lanes` neighbouring invocations have neighbours along B, for up to `parts` parts of R.
+    pub fn params(&self, offset: usize, lanes: usize, parts: usize) -> ColumnParams {
+        let [outer, reduced, inner] = self.sizes;
+        let (span, inner) = (reduced.div_ceil(parts), inner / self.width);
+        let (parts, across) = (reduced.div_ceil(span), inner.div_ceil(lanes));
+        let count = outer * parts * across;
+        ColumnParams { offset: offset / self.width, count, reduced, inner, across, parts, span, lanes }
+    }
+}
+
+params! {
+    /// The parameters of `shaders/reduction/reduce_columns.wgsl`.
+    #[derive(PartialEq, Eq)]
+    pub(super) struct ColumnParams {
+        offset: usize, count: usize, reduced: usize, inner: usize, across: usize, parts: usize, span: usize, lanes: usize,
+    }
+}
+
 /// Returns whether invocations of a device share the rows, so that they may have any length.
 pub(in crate::ops) fn are_shared(device: &Device, rows: Rows) -> Result<bool> {
     match device.backend()? {
         Backend::Cpu(_) => Ok(false),
         Backend::Gpu(gpu) => Ok(way(&**gpu, rows)? != Way::Alone),
     }
+}
+
+/// The fewest elements of a row whose running results a workgroup computes: with fewer, most of its invocations would have none.
+const SHORTEST_SCAN: usize = 256;
+
+/// Returns who computes running results along R: workgroups, which read neighbouring elements, or an invocation for each chunk.
+///
+/// # Errors
+///
+/// Those of a trial of the variants.
+pub(super) fn scanned(device: &impl Adapter, [outer, reduced, inner]: [usize; 3]) -> Result<Sharing> {
+    if inner != 1 || reduced < SHORTEST_SCAN || outer == 0 {
+        return Ok(Sharing::Alone);
+    }
+    let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
+    Ok(device.chosen(&FAMILY, &params)?.way)
 }
 
 params! {
@@ -155,7 +237,7 @@ static SHARED: RowVariant = Variant {
     way: Sharing::Shared,
     shader: SHARED_SHADER,
     entry: "kept",
-    fits: |caps| caps.max_invocations as usize >= WIDE && caps.workgroup_memory >= 4096,
+    fits: |caps| caps.max_invocations as usize >= WIDE && caps.workgroup_memory >= 9472,
     suits: Suits::All,
     grid: Grid::Workgroups(|p| Way::workgroups(p.outer, WIDE)),
 };
@@ -170,7 +252,7 @@ static ALONE: RowVariant = Variant {
     grid: Grid::Each(|p| p.outer * p.inner),
 };
 
-/// All kernels that share rows, of whatever op: the trial has softmax, sums and positions of the largest.
+/// All kernels that share rows, of whatever op: the trial has softmax, sums, running sums and positions of the largest.
 pub(in crate::ops) static FAMILY: Family<Params, Sharing> = Family { name: "rows", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
@@ -190,8 +272,18 @@ const TRIALS: [(usize, usize, Way); 4] = [
     (2, 4804, Way::Shared { lanes: 256, parts: 3 }),
 ];
 
-/// Computes rows with a variant and compares the results with the host. Describes the first wrong element.
+/// The columns of a trial, and the invocations and the parts that share them: in one element and in four, with more invocations than
+/// elements, and in parts.
+const COLUMN_TRIALS: [([usize; 3], usize, usize); 4] =
+    [([2, 70, 37], 32, 1), ([3, 5, 12], 64, 1), ([1, 301, 8], 2, 1), ([2, 201, 36], 8, 3)];
+
+/// Computes rows and columns with a variant and compares the results with the host. Describes the first wrong element.
 fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
+    if variant.way == Sharing::Shared
+        && let Some(wrong) = attempt_columns(gpu)?
+    {
+        return Ok(Some(wrong));
+    }
     for (count, length, shared) in TRIALS {
         let way = if variant.way == Sharing::Shared { shared } else { Way::Alone };
         let sizes = [count, length, 1];
@@ -202,6 +294,10 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
         run(softmax::kernels(gpu, (&input, 0), sizes, false, way, &softmax)?)?;
         run(reduce::kernels(gpu, (&input, 0, DType::F32), Reduction::Sum, sizes, Some(way), &sum)?)?;
         run(argmax::kernels(gpu, (&input, 0, DType::F32), false, sizes, Some(way), &place)?)?;
+        let running = gpu.alloc(count * length)?;
+        let elements = (&input, 0, DType::F32);
+        run(scan::kernels(gpu, elements, Reduction::Sum, sizes, Some(variant.way), &running)?)?;
+        let running = gpu.download(&running, 0, count * length)?;
         let softmax = gpu.download(&softmax, 0, count * length)?;
         let (sum, place) = (gpu.download(&sum, 0, count)?, gpu.download(&place, 0, count)?);
         for (i, row) in x.chunks(length).enumerate() {
@@ -217,6 +313,14 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
             if place[i] as usize != first {
                 return Ok(describe("place of the largest", place[i].into(), first as f64));
             }
+            let mut total = 0.0;
+            for (r, &v) in row.iter().enumerate() {
+                total += f64::from(v);
+                let got = f32::from_bits(running[i * length + r]);
+                if !close(got.into(), total, 1e-3) {
+                    return Ok(describe("running sum", got.into(), total));
+                }
+            }
             let exponentials: f64 = row.iter().map(|&v| f64::from(v).exp()).sum();
             for (r, &v) in row.iter().enumerate() {
                 let (got, expected) = (f32::from_bits(softmax[i * length + r]), f64::from(v).exp() / exponentials);
@@ -229,10 +333,59 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
     Ok(None)
 }
 
+/// Adds up the parts of columns and compares the results with the host. Describes the first wrong element.
+fn attempt_columns(gpu: &Gpu) -> Result<Option<String>> {
+    for (sizes, lanes, parts) in COLUMN_TRIALS {
+        let [outer, reduced, inner] = sizes;
+        let x = numbers(outer * reduced * inner, 8);
+        let columns = Columns::new(sizes, 0);
+        let params = columns.params(0, lanes, parts);
+        let (input, out) = (gpu.upload(bytemuck::cast_slice(&x))?, gpu.alloc(outer * params.parts * inner)?);
+        gpu.run(reduce::columns_kernel((&input, DType::F32), Reduction::Sum, columns, params, &out))?;
+        for (i, got) in gpu.download(&out, 0, outer * params.parts * inner)?.into_iter().map(f32::from_bits).enumerate()
+        {
+            let (b, part, a) = (i % inner, i / inner % params.parts, i / inner / params.parts);
+            let of_part = part * params.span..reduced.min((part + 1) * params.span);
+            let expected: f32 = of_part.map(|r| x[(a * reduced + r) * inner + b]).sum();
+            // False for NaN.
+            let close = (got - expected).abs() <= 1e-4;
+            if !close {
+                let index = [a, part, b];
+                return Ok(Some(format!("sum {index:?} of columns of {sizes:?}: got {got}, expected {expected}")));
+            }
+        }
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ops::variants::classes::{HARDWARE, LAVAPIPE};
+
+    #[test]
+    fn few_columns_are_shared() -> Result<()> {
+        // Invocations along B, and parts of R.
+        let shared = |device: &Caps, sizes: [usize; 3]| -> Result<Option<(usize, usize)>> {
+            let params = Columns::new(sizes, 0).shared(device, 0)?;
+            Ok(params.map(|params| (params.lanes, params.parts)))
+        };
+        for (sizes, expected) in [
+            ([1, 1024, 1024], Some((2, 1))), // the gradient of a bias of a transformer
+            ([1, 256, 10], Some((8, 1))),    // and of LeNet's last layer
+            ([1, 18_432, 64], Some((2, 9))),
+            ([1, 4096, 60_000], Some((8, 1))),
+            ([1, 8, 512], Some((32, 1))), // few elements: more columns in a workgroup
+            ([32, 4, 49], Some((64, 1))),
+            ([1, 3, 512], None),
+            ([32, 64, 3136], None), // enough columns
+            ([1, 4096, 1], None),
+        ] {
+            assert_eq!(shared(&HARDWARE, sizes)?, expected, "{sizes:?}");
+            assert_eq!(shared(&LAVAPIPE, sizes)?, None, "{sizes:?}");
+        }
+        Ok(())
+    }
 
     #[test]
     fn the_sizes_choose_who_computes_a_row() -> Result<()> {

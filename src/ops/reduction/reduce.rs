@@ -18,7 +18,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::{Part, alike, read_rows};
-use crate::ops::reduction::plan::{PartParams, Rows, Way, way};
+use crate::ops::reduction::plan::{ColumnParams, Columns, PartParams, Rows, Way, way};
 use crate::ops::reduction::scan::without_zeros;
 use crate::ops::reduction::softmax::LINES;
 use crate::ops::shape::copy::strided_kernel;
@@ -38,8 +38,10 @@ pub(super) const ROW_PARTS: &str = wgsl!("reduction/row_parts");
 shader!(SHADER: Params = "reduction/reduce", after [JOIN], headers || SCALAR_HEADERS.to_vec());
 shader!(SHARED: PartParams = "reduction/reduce_rows", after [JOIN, BY_ONE, LINES, ROW_PARTS], headers || SCALAR_HEADERS.to_vec());
 shader!(SHARED_IN_FOURS: PartParams = "reduction/reduce_rows" named "reduce_rows_4", after [JOIN, BY_FOUR, LINES, ROW_PARTS], headers || SCALAR_HEADERS.to_vec());
+shader!(COLUMNS: ColumnParams = "reduction/reduce_columns", after [JOIN, BY_ONE], headers || SCALAR_HEADERS.to_vec());
+shader!(COLUMNS_IN_FOURS: ColumnParams = "reduction/reduce_columns" named "reduce_columns_4", after [JOIN, BY_FOUR], headers || SCALAR_HEADERS.to_vec());
 
-/// What invocations that share a row read at once, and its reduction.
+/// What invocations that share a row, or columns, read at once, and its reduction.
 const BY_ONE: &str = "alias V = T;
 fn joined(a: V, v: V) -> V { return join(a, v); }
 fn within(v: V) -> T { return v; }
@@ -262,6 +264,18 @@ pub(super) fn kernels(
             given = given.map(|_| Way::Shared { lanes, parts: 1 });
             continue;
         }
+        let columns = Columns::new(rows.sizes, offset);
+        if given.is_none()
+            && let Some(params) = columns.shared(gpu, offset)?
+        {
+            let target = if params.parts > 1 { gpu.alloc(outer * params.parts * inner)? } else { out.clone() };
+            kernels.push(columns_kernel((&source, dtype), reduction, columns, params, &target));
+            if params.parts == 1 {
+                return Ok(kernels);
+            }
+            (source, offset, reduced) = (target, 0, params.parts);
+            continue;
+        }
         // Few results from many elements: compute partial results first, enough of them to use the whole adapter.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
@@ -282,6 +296,19 @@ pub(super) fn kernels(
         }
         (source, offset, reduced) = (target, 0, chunks);
     }
+}
+
+/// Returns the kernel of workgroups that share columns, whose results are those of the parts.
+pub(super) fn columns_kernel(
+    (x, dtype): (&Buffer, DType),
+    reduction: Reduction,
+    columns: Columns,
+    params: ColumnParams,
+    out: &Buffer,
+) -> Kernel {
+    let shader = if columns.width == 4 { COLUMNS_IN_FOURS } else { COLUMNS };
+    let kernel = Kernel::build(shader, "columns", params).header(scalar_header(dtype)).constant("OP", reduction as u32);
+    kernel.input(x).output(out).workgroups(params.count)
 }
 
 /// Returns the kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.

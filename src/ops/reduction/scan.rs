@@ -16,6 +16,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
+use crate::ops::reduction::plan::{Sharing, scanned};
 use crate::ops::reduction::reduce::{JOIN, Reduction, countable};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
@@ -32,6 +33,9 @@ const ROW: usize = 1024;
 
 /// The length of a chunk otherwise.
 const CHUNK: usize = 64;
+
+/// The length of a chunk of a workgroup; `LENGTH` in `shaders/reduction/scan.wgsl`.
+const LENGTH: usize = 2048;
 
 /// The running result of a reduction. Those of extremes have no gradient.
 #[derive(Debug)]
@@ -81,10 +85,9 @@ impl Op for Scan {
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, mut kernels) = (&inputs[0], Vec::new());
+        let x = &inputs[0];
         let elements = (x.as_buffer(), x.offset(), x.dtype());
-        self.level(gpu, elements, around(x.shape(), self.dim), out, &mut kernels)?;
-        Ok(kernels)
+        kernels(gpu, elements, self.reduction, around(x.shape(), self.dim), None, out)
     }
 
     fn saves(&self) -> Saves {
@@ -134,33 +137,39 @@ impl Scan {
             Reduction::Min => scan(x, out, sizes, high, |a, v: T| v.smaller(a), |a| a),
         }
     }
+}
 
-    /// Adds the kernels for `[A, R, B]` from an offset of a buffer.
-    fn level(
-        &self,
-        gpu: &Gpu,
-        (x, offset, dtype): (&Buffer, usize, DType),
-        [outer, reduced, inner]: [usize; 3],
-        out: &Buffer,
-        kernels: &mut Vec<Kernel>,
-    ) -> Result<()> {
-        let busy = reduced <= CHUNK || (reduced <= ROW && outer * inner >= 256);
-        let length = if busy { reduced } else { CHUNK };
-        let chunks = reduced.div_ceil(length);
-        let kernel = |entry, count: usize| {
-            let params = Params { count, reduced, inner, chunks, length, offset };
-            Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", self.reduction as u8)
-        };
-        let (parts, whole) = (outer * chunks * inner, outer * reduced * inner);
-        let totals = gpu.alloc(parts)?;
-        kernels.push(kernel("scan", parts).input(x).output(out).output(&totals).each(parts));
-        if chunks > 1 {
-            let before = gpu.alloc(outer * chunks * inner)?;
-            self.level(gpu, (&totals, 0, dtype), [outer, chunks, inner], &before, kernels)?;
-            kernels.push(kernel("shift", whole).input(&before).output(out).each(whole));
-        }
-        Ok(())
+/// Returns the kernels for `[A, R, B]` of elements of a type from an offset on, in the way of the plan unless one is given.
+pub(super) fn kernels(
+    gpu: &Gpu,
+    (x, offset, dtype): (&Buffer, usize, DType),
+    reduction: Reduction,
+    [outer, reduced, inner]: [usize; 3],
+    given: Option<Sharing>,
+    out: &Buffer,
+) -> Result<Vec<Kernel>> {
+    let shared = given.map_or_else(|| scanned(gpu, [outer, reduced, inner]), Ok)? == Sharing::Shared;
+    let busy = reduced <= CHUNK || (reduced <= ROW && outer * inner >= 256);
+    let length = match shared {
+        true => LENGTH,
+        false if busy => reduced,
+        false => CHUNK,
+    };
+    let chunks = reduced.div_ceil(length);
+    let kernel = |entry, count: usize| {
+        let params = Params { count, reduced, inner, chunks, length, offset };
+        Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", reduction as u8)
+    };
+    let (parts, whole) = (outer * chunks * inner, outer * reduced * inner);
+    let totals = gpu.alloc(parts)?;
+    let first = kernel(if shared { "scan_rows" } else { "scan" }, parts).input(x).output(out).output(&totals);
+    let mut all = vec![if shared { first.workgroups(parts) } else { first.each(parts) }];
+    if chunks > 1 {
+        let before = gpu.alloc(parts)?;
+        all.extend(kernels(gpu, (&totals, 0, dtype), reduction, [outer, chunks, inner], given, &before)?);
+        all.push(kernel("shift", whole).input(&before).output(out).each(whole));
     }
+    Ok(all)
 }
 
 /// Computes `out[a, r, b] ← give(start ∘ x[a, 0, b] ∘ … ∘ x[a, r, b])` on the host.

@@ -236,11 +236,30 @@ fn bank_cycles(places: &[u32], size: u32) -> (f64, f64) {
     (f64::from(cycles), f64::from(free))
 }
 
+/// What the sampled workgroups touch of a binding, as if no two workgroups touched the same.
+#[derive(Default)]
+struct Touched {
+    /// Bytes, and bytes of sectors.
+    used: f64,
+    sectors: f64,
+    /// The first and the last range of each workgroup.
+    ends: Vec<(u32, u32)>,
+}
+
+impl Touched {
+    /// Returns the bytes from the first one that is touched to the last. The first and the last workgroup of the grid are in the sample, so
+    /// that this is about what all workgroups touch: the bound part of a buffer may be much larger.
+    fn extent(&self) -> f64 {
+        let first = self.ends.iter().map(|(start, _)| *start).min();
+        let last = self.ends.iter().map(|(_, end)| *end).max();
+        first.zip(last).map_or(0.0, |(first, last)| f64::from(last - first))
+    }
+}
+
 /// Returns what a dispatch does.
 pub fn figures(trace: &Trace) -> Figures {
     let mut figures = Figures::default();
-    // By binding and whether it is written: bytes, and bytes of sectors.
-    let mut touched: HashMap<(u32, bool), (f64, f64)> = HashMap::new();
+    let mut touched: HashMap<(u32, bool), Touched> = HashMap::new();
     for (lanes, weight) in trace.groups.iter().zip(&trace.weights) {
         let (all, traced) = lanes
             .iter()
@@ -267,17 +286,18 @@ pub fn figures(trace: &Trace) -> Figures {
             }
         }
         for (key, ranges) in ranges(&trace.sites, lanes) {
-            let (used, sectors) = touched.entry(key).or_default();
-            *used += bytes(&ranges) * scale;
-            *sectors += blocks(&ranges, SECTOR) * f64::from(SECTOR) * scale;
+            let sum = touched.entry(key).or_default();
+            sum.used += bytes(&ranges) * scale;
+            sum.sectors += blocks(&ranges, SECTOR) * f64::from(SECTOR) * scale;
+            sum.ends.extend(ranges.first().into_iter().chain(ranges.last()));
         }
         figures.flops += lanes.iter().map(|lane| f64::from(lane.flops)).sum::<f64>() * weight;
         figures.lanes += lanes.len() as f64 * weight;
     }
-    for ((binding, _), (used, sectors)) in touched {
-        let bound = trace.bound.iter().find(|(other, _)| *other == binding).map_or(0, |(_, bytes)| *bytes) as f64;
-        figures.least += used.min(bound);
-        figures.once += sectors.min((bound / f64::from(SECTOR)).ceil() * f64::from(SECTOR));
+    for touched in touched.into_values() {
+        let extent = touched.extent();
+        figures.least += touched.used.min(extent);
+        figures.once += touched.sectors.min((extent / f64::from(SECTOR)).ceil() * f64::from(SECTOR));
     }
     figures
 }

@@ -4,11 +4,12 @@
 //! The [`Work`] of a convolution or a gradient is its sizes. By these, [`Tiles`] are chosen: a variant, and the parts of its sums. They
 //! run as [`Sums`], which have the memory of the parts.
 
+use anygpu_host::window::{Window, WindowParams};
+
 use super::geometry::{Geometry, PASS};
 use super::implicit_variants::{ImplicitParams, ImplicitVariant, Way};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::inplace::fill_kernel;
 use crate::ops::linalg::panels::{B_WIDTH, IndexMap, MAX_DEPTH, Pack};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
@@ -17,44 +18,11 @@ use crate::ops::tiling::Sizes;
 /// Steps of the sum in a tile; `DEPTH` in `tile_product.wgsl`.
 const STEPS: usize = 8;
 
-/// The most kernels for the gradient of one image: with a stride, one for the pixels of each place between two windows.
+/// The most phases of the gradient of an image: the pixels at each place between two windows. With more, tiles would have few columns.
 const MOST_PHASES: usize = 16;
 
 /// With fewer channels, most of a tile of the image's gradient would be padding.
 const FEWEST_CHANNELS: usize = 16;
-
-/// A direction of the image: which positions of the kernel reach the pixels `first`, `first + stride`, …, and where they
-/// read the gradient: pixel i at position t reads `i + start − t · step`.
-struct Phase {
-    first: usize,
-    pixels: usize,
-    /// The first position, the distance to the next, and their number.
-    tap: usize,
-    tap_step: usize,
-    taps: usize,
-    start: isize,
-    step: usize,
-}
-
-impl Phase {
-    /// Returns the phases of direction `d` of an image.
-    fn all(g: &Geometry, d: usize) -> impl Iterator<Item = Phase> + use<> {
-        let (params, size) = (g.window.params, g.window.size[d]);
-        let (kernel, stride, dilation) = (params.kernel[d], params.stride[d], params.dilation[d]);
-        let common = gcd(stride, dilation);
-        (0..stride.min(size)).map(move |first| {
-            let place = first + params.padding[d];
-            let tap_step = stride / common;
-            // Positions at this distance from each other reach the same pixels.
-            let tap = (0..tap_step.min(kernel)).find(|tap| tap * dilation % stride == place % stride);
-            let taps = tap.map_or(0, |tap| (kernel - tap).div_ceil(tap_step));
-            let tap = tap.unwrap_or(0);
-            let start = (place.cast_signed() - (tap * dilation).cast_signed()).div_euclid(stride.cast_signed());
-            let pixels = (size - first).div_ceil(stride);
-            Phase { first, pixels, tap, tap_step, taps, start, step: dilation / common }
-        })
-    }
-}
 
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
@@ -220,22 +188,27 @@ impl Geometry {
         Ok(kernels)
     }
 
-    /// Returns the phases of both directions; `None` if they are too many.
-    fn phases(&self) -> Option<[Vec<Phase>; 2]> {
-        let phases = [0, 1].map(|d| Phase::all(self, d).take(MOST_PHASES + 1).collect::<Vec<_>>());
-        (phases[0].len() * phases[1].len() <= MOST_PHASES).then_some(phases)
-    }
-
     /// Returns the work of the gradient of the image; `None` if it is not for tiles.
     pub fn input_grad_work(&self) -> Option<Work> {
-        let sizes = Sizes { m: self.group_channels(), n: self.images * self.window.plane(), batch: self.groups };
-        let tiles = Sum::over(self.group_out()).tiles(self.window.taps());
-        let suits = sizes.m >= FEWEST_CHANNELS && self.phases().is_some();
+        let (params, size) = (self.window.params, self.window.size);
+        // The numbers of phases, the most pixels of one, and the most positions that reach its pixels, in both directions.
+        let product = |of: &dyn Fn(usize) -> usize| of(0).saturating_mul(of(1));
+        let phases = product(&|d| params.stride[d].min(size[d]));
+        let pixels = product(&|d| size[d].div_ceil(params.stride[d]));
+        let taps = product(&|d| params.kernel[d].div_ceil(self.tap_step(d)));
+        let sizes = Sizes { m: self.group_channels(), n: self.images * pixels, batch: self.groups * phases };
+        let tiles = Sum::over(self.group_out()).tiles(taps);
+        let suits = sizes.m >= FEWEST_CHANNELS && phases <= MOST_PHASES;
         suits.then_some(Work { sizes, tiles, most: MAX_DEPTH, passes: 1 })
     }
 
-    /// Returns the kernels of the gradient of the image, whose [work](Geometry::input_grad_work) is for tiles. It is a convolution of dy
-    /// for the pixels of each phase, by the positions of the kernel that reach them.
+    /// Returns the distance from a position of the kernel to the next one that reaches the same pixels, in direction `d`.
+    fn tap_step(&self, d: usize) -> usize {
+        let (stride, dilation) = (self.window.params.stride[d], self.window.params.dilation[d]);
+        stride / gcd(stride, dilation)
+    }
+
+    /// Returns the kernels of the gradient of the image, whose [work](Geometry::input_grad_work) is for tiles.
     pub fn input_grad_implicit(
         &self,
         gpu: &Gpu,
@@ -244,66 +217,37 @@ impl Geometry {
         out: &Buffer,
     ) -> Result<Vec<Kernel>> {
         let (channels, taps, rows) = (self.group_out(), self.window.taps(), self.group_channels());
-        let phases = self.phases().ok_or_else(|| Error::internal("too many phases for tiles"))?;
+        let work = self.input_grad_work().ok_or_else(|| Error::internal("a gradient of an image without tiles"))?;
         let sum = Sum::over(channels);
+        let Window { params: WindowParams { kernel, stride, .. }, size, out: windows } = self.window;
         let params = ImplicitParams {
             m: rows,
-            n: self.images * self.window.plane(),
-            z_count: self.groups,
+            n: work.sizes.n,
+            z_count: work.sizes.batch,
             row: self.window.plane(),
             outer: self.image(),
+            line: stride[0] * size[1],
+            step: stride[1],
             a_depth: channels * taps,
+            a_y: kernel[1] * channels,
+            a_x: channels,
             image_offset: dy.offset,
             image_step: self.out_image(),
             channels,
-            ..ImplicitParams::default()
+            height: windows[0],
+            width: windows[1],
+            out_y: size[0],
+            out_x: size[1],
+            tap_step_y: self.tap_step(0),
+            tap_step_x: self.tap_step(1),
+            ..ImplicitParams::over(&self.window)
         };
-        let total = self.images * self.image();
-        let sums = tiles.sums(gpu, total, out)?;
+        let sums = tiles.sums(gpu, self.images * self.image(), out)?;
         let (panels, pack) = self.weight_panels(gpu, weight, [channels, self.depth()], [rows, taps])?;
-        let mut kernels = vec![pack];
-        if phases.iter().flatten().any(|phase| phase.taps == 0) {
-            kernels.push(fill_kernel(&sums.to, 0, tiles.parts * total, 0));
-        }
-        for (y, x) in phases[0].iter().flat_map(|y| phases[1].iter().map(move |x| (y, x))) {
-            let taps = y.taps * x.taps;
-            if taps > 0 {
-                let params = self.phase(params, y, x);
-                kernels.push(sums.kernel(params, sum.tiles(taps), [sum.flat, false], (&panels, dy), None));
-            }
-        }
+        let kernel = sums.kernel(params, work.tiles, [sum.flat, false], (&panels, dy), None);
+        let mut kernels = vec![pack, kernel];
         kernels.extend(sums.added(gpu, out)?);
         Ok(kernels)
-    }
-
-    /// Returns the params for the pixels of two phases.
-    fn phase(&self, params: ImplicitParams, y: &Phase, x: &Phase) -> ImplicitParams {
-        let ([stride_y, stride_x], width) = (self.window.params.stride, self.window.size[1]);
-        let tap = self.window.params.kernel[1] * params.channels;
-        let less = |distance: usize| (distance as u32).wrapping_neg(); // sizes of windows are at most 2³⁰
-        ImplicitParams {
-            n: self.images * y.pixels * x.pixels,
-            k: y.taps * x.taps * params.channels,
-            offset: y.first * width + x.first,
-            line: stride_y * width,
-            step: stride_x,
-            a_first: y.tap * tap + x.tap * params.channels,
-            a_y: y.tap_step * tap,
-            a_x: x.tap_step * params.channels,
-            height: self.window.out[0],
-            width: self.window.out[1],
-            taps_y: y.taps,
-            taps_x: x.taps,
-            out_y: y.pixels,
-            out_x: x.pixels,
-            stride_y: 1,
-            stride_x: 1,
-            dilation_y: less(y.step),
-            dilation_x: less(x.step),
-            pad_y: (y.start as u32).wrapping_neg(),
-            pad_x: (x.start as u32).wrapping_neg(),
-            ..params
-        }
     }
 
     /// Returns how many images the gradient of the result has in panels at a time; `None` if not even one fits.

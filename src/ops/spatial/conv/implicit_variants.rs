@@ -52,6 +52,8 @@ params! {
         dilation_x: u32,
         pad_y: u32,
         pad_x: u32,
+        tap_step_y: usize,
+        tap_step_x: usize,
     }
 }
 
@@ -63,9 +65,9 @@ macro_rules! implicit {
         shader!($id: ImplicitParams = "spatial/conv/conv_implicit" named $name, after [WINDOW, HALVES, PLACES, PRODUCT, PUT, $tile, TILE_PRODUCT, STEPS]);
     };
 }
-implicit!(SHADER_32, "conv_implicit_32", "const ROWS = 4u;\nconst COLUMNS = 16u;\n");
-implicit!(SHADER_64, "conv_implicit_64", "const ROWS = 8u;\nconst COLUMNS = 8u;\n");
-implicit!(SHADER_128, "conv_implicit_128", "const ROWS = 16u;\nconst COLUMNS = 16u;\n");
+implicit!(SHADER_32, "conv_implicit_32", "const ROWS = 4u;\nconst COLUMNS = 16u;\nconst SLICES = 1u;\n");
+implicit!(SHADER_64, "conv_implicit_64", "const ROWS = 8u;\nconst COLUMNS = 8u;\nconst SLICES = 1u;\n");
+implicit!(SHADER_128, "conv_implicit_128", "const ROWS = 16u;\nconst COLUMNS = 16u;\nconst SLICES = 1u;\n");
 const ENTRY: &str = "conv_implicit";
 
 /// What a variant multiplies.
