@@ -2,7 +2,7 @@
 //! cross-entropy, and their gradients; and columns, of which sums and extremes are computed.
 
 use super::prelude::*;
-use super::sort::scan;
+use super::sort::{order, scan};
 
 pub(super) fn cases() -> Vec<Case> {
     ["shared", "alone"]
@@ -133,6 +133,18 @@ fn of_variant(variant: &'static str) -> Vec<Case> {
                 scan(1, |a, v| a + v),
             ),
         );
+        for (what, descending) in [("rows", false), ("rows, descending", true)] {
+            let case = Case::new(
+                "",
+                [dense(whole(&shape, 0, 500, 316))],
+                move |t| t[0].argsort(1, descending),
+                move |x| {
+                    let rows = x[0].data.chunks(x[0].shape[1]);
+                    Nd::new(&x[0].shape, rows.flat_map(|row| order(row, descending)).map(|at| at as f64).collect())
+                },
+            );
+            cases.push(case.result_dtype(DType::U32).exact().named(named("argsort", what)).variant("rows", variant));
+        }
         for (what, low, high) in [("rows", -100_000, 100_000), ("rows of equals", 0, 3)] {
             let case =
                 Case::new("", [dense(whole(&shape, low, high, 308))], |t| t[0].argmax(1), |x| oracle::argmax(x[0], 1));

@@ -33,7 +33,7 @@ fn compare(a: f64, b: f64) -> Ordering {
 }
 
 /// Returns the stable order of a line.
-fn order(line: &[f64], descending: bool) -> Vec<usize> {
+pub(super) fn order(line: &[f64], descending: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     order.sort_by(|&a, &b| if descending { compare(line[b], line[a]) } else { compare(line[a], line[b]) });
     order

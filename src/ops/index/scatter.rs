@@ -131,7 +131,7 @@ impl Op for Scatter {
             kernels.push(strided_kernel(gpu, &index.through(&apart), &buffer, &Layout::contiguous(&apart.shape))?);
         }
         let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(edges)?);
-        let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, &places)?;
+        let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, None, &places)?;
         kernels.extend(sorting);
         let assign = self.mode == ScatterMode::Assign;
         let dtype = if assign { DType::U32 } else { base.dtype() };

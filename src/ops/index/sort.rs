@@ -1,7 +1,7 @@
 //! Sorting along a dimension: `argsort`, and `sort` and `topk`, which gather by its result.
 //!
-//! On adapters, blocks are sorted by counting, then runs are merged by bisection: ⌈log₂(n / 64)⌉ + 1 dispatches for
-//! rows of n, of any length. On the host, key and column are sorted together as one u64. Both sorts are stable, so all
+//! On adapters, blocks are sorted, by counting or in the memory of workgroups, then runs are merged by bisection:
+//! ⌈log₂(n / block)⌉ + 1 dispatches for rows of n, of any length. On the host, key and column are sorted together as one u64. Both sorts are stable, so all
 //! devices return the same order.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::names::{Names, names};
+use crate::ops::reduction::plan::{Sharing, by_chunks};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
@@ -24,6 +25,9 @@ shader!(SHADER: Params = "index/sort");
 
 /// Columns that one invocation compares; `BLOCK` in the shader.
 const BLOCK: usize = 64;
+
+/// Columns that one workgroup sorts; `TILE` in the shader.
+const TILE: usize = 1024;
 
 /// Each row of fewer columns is sorted by one thread of the host.
 const SPLIT: usize = 1 << 16;
@@ -68,7 +72,8 @@ impl Op for Argsort {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
         let n = x.shape().last().copied().unwrap_or(1);
-        Ok(order(gpu, (x.as_buffer(), x.offset(), x.dtype()), [x.elem_count() / n, n], self.descending, out)?.0)
+        let elements = (x.as_buffer(), x.offset(), x.dtype());
+        Ok(order(gpu, elements, [x.elem_count() / n, n], self.descending, None, out)?.0)
     }
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
@@ -88,17 +93,20 @@ fn key(bits: u32, dtype: DType) -> u32 {
     }
 }
 
-/// Returns the kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`; and the buffer with the
-/// sorted keys. For ascending u32 the keys are the sorted elements.
+/// Returns the kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`, in the way of the plan unless one is given;
+/// and the buffer with the sorted keys. For ascending u32 the keys are the sorted elements.
 pub(in crate::ops) fn order(
     gpu: &Gpu,
     (x, offset, dtype): (&Buffer, usize, DType),
     [rows, n]: [usize; 2],
     descending: bool,
+    given: Option<Sharing>,
     out: &Buffer,
 ) -> Result<(Vec<Kernel>, Buffer)> {
     let count = rows * n;
-    let widths: Vec<usize> = std::iter::successors(Some(BLOCK), |w| Some(w * 2)).take_while(|w| *w < n).collect();
+    let in_tiles = given.map_or_else(|| by_chunks(gpu, [rows, n, 1]), Ok)? == Sharing::Shared;
+    let block = if in_tiles { TILE } else { BLOCK };
+    let widths: Vec<usize> = std::iter::successors(Some(block), |w| Some(w * 2)).take_while(|w| *w < n).collect();
     let spare = |needed: bool| gpu.alloc(if needed { count } else { 1 });
     let keys = [spare(true)?, spare(!widths.is_empty())?];
     let orders = [spare(!widths.is_empty())?, spare(widths.len() > 1)?];
@@ -108,7 +116,9 @@ pub(in crate::ops) fn order(
         let kernel = Kernel::build(SHADER, entry, Params { count, n, offset, width });
         kernel.constant("OP", type_code(dtype)).constant("DESCENDING", descending)
     };
-    let mut kernels = vec![kernel("rank", offset, 0).input(x).output(&keys[0]).output(order_of(0)).each(count)];
+    let blocks = kernel(if in_tiles { "rank_tile" } else { "rank" }, offset, 0);
+    let blocks = blocks.input(x).output(&keys[0]).output(order_of(0));
+    let mut kernels = vec![if in_tiles { blocks.workgroups(rows * n.div_ceil(TILE)) } else { blocks.each(count) }];
     for (i, &width) in widths.iter().enumerate() {
         let kernel = kernel("merge", 0, width).input(&keys[i % 2]).input(order_of(i));
         kernels.push(kernel.output(&keys[(i + 1) % 2]).output(order_of(i + 1)).each(count));

@@ -18,6 +18,7 @@ use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Kernel, Suits, Vari
 use crate::device::{Backend, Device};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::index::sort;
 use crate::ops::inputs::rows_in_fours;
 use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::reduction::reduce::Reduction;
@@ -188,16 +189,17 @@ pub(in crate::ops) fn are_shared(device: &Device, rows: Rows) -> Result<bool> {
     }
 }
 
-/// The fewest elements of a row whose running results a workgroup computes: with fewer, most of its invocations would have none.
-const SHORTEST_SCAN: usize = 256;
+/// The fewest elements of a row of which workgroups have chunks: with fewer, most invocations would have none.
+const SHORTEST_CHUNK: usize = 256;
 
-/// Returns who computes running results along R: workgroups, which read neighbouring elements, or an invocation for each chunk.
+/// Returns who sorts chunks of rows along R, or computes their running results: workgroups, which read neighbouring elements, or an
+/// invocation each.
 ///
 /// # Errors
 ///
 /// Those of a trial of the variants.
-pub(super) fn scanned(device: &impl Adapter, [outer, reduced, inner]: [usize; 3]) -> Result<Sharing> {
-    if inner != 1 || reduced < SHORTEST_SCAN || outer == 0 {
+pub(in crate::ops) fn by_chunks(device: &impl Adapter, [outer, reduced, inner]: [usize; 3]) -> Result<Sharing> {
+    if inner != 1 || reduced < SHORTEST_CHUNK || outer == 0 {
         return Ok(Sharing::Alone);
     }
     let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
@@ -252,7 +254,7 @@ static ALONE: RowVariant = Variant {
     grid: Grid::Each(|p| p.outer * p.inner),
 };
 
-/// All kernels that share rows, of whatever op: the trial has softmax, sums, running sums and positions of the largest.
+/// All kernels that share rows, of whatever op: the trial has softmax, sums, running sums, the order and positions of the largest.
 pub(in crate::ops) static FAMILY: Family<Params, Sharing> = Family { name: "rows", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
@@ -298,6 +300,9 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
         let elements = (&input, 0, DType::F32);
         run(scan::kernels(gpu, elements, Reduction::Sum, sizes, Some(variant.way), &running)?)?;
         let running = gpu.download(&running, 0, count * length)?;
+        let sorted = gpu.alloc(count * length)?;
+        run(sort::order(gpu, elements, [count, length], false, Some(variant.way), &sorted)?.0)?;
+        let sorted = gpu.download(&sorted, 0, count * length)?;
         let softmax = gpu.download(&softmax, 0, count * length)?;
         let (sum, place) = (gpu.download(&sum, 0, count)?, gpu.download(&place, 0, count)?);
         for (i, row) in x.chunks(length).enumerate() {
@@ -312,6 +317,11 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
             let first = (1..length).fold(0, |best, r| if row[r] > row[best] { r } else { best });
             if place[i] as usize != first {
                 return Ok(describe("place of the largest", place[i].into(), first as f64));
+            }
+            let mut places: Vec<usize> = (0..length).collect();
+            places.sort_by(|&a, &b| row[a].total_cmp(&row[b])); // stable, and there is no −0
+            if let Some(at) = (0..length).find(|&at| sorted[i * length + at] as usize != places[at]) {
+                return Ok(describe("place in order", sorted[i * length + at].into(), places[at] as f64));
             }
             let mut total = 0.0;
             for (r, &v) in row.iter().enumerate() {

@@ -16,7 +16,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::names::{Names, names};
 use crate::ops::parts::alike;
-use crate::ops::reduction::plan::{Sharing, scanned};
+use crate::ops::reduction::plan::{Sharing, by_chunks};
 use crate::ops::reduction::reduce::{JOIN, Reduction, countable};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
@@ -148,7 +148,7 @@ pub(super) fn kernels(
     given: Option<Sharing>,
     out: &Buffer,
 ) -> Result<Vec<Kernel>> {
-    let shared = given.map_or_else(|| scanned(gpu, [outer, reduced, inner]), Ok)? == Sharing::Shared;
+    let shared = given.map_or_else(|| by_chunks(gpu, [outer, reduced, inner]), Ok)? == Sharing::Shared;
     let busy = reduced <= CHUNK || (reduced <= ROW && outer * inner >= 256);
     let length = match shared {
         true => LENGTH,

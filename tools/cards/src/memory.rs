@@ -244,15 +244,17 @@ struct Touched {
     sectors: f64,
     /// The first and the last range of each workgroup.
     ends: Vec<(u32, u32)>,
+    /// Whether the last workgroup touches it.
+    at_ends: bool,
 }
 
 impl Touched {
-    /// Returns the bytes from the first one that is touched to the last. The first and the last workgroup of the grid are in the sample, so
-    /// that this is about what all workgroups touch: the bound part of a buffer may be much larger.
-    fn extent(&self) -> f64 {
-        let first = self.ends.iter().map(|(start, _)| *start).min();
-        let last = self.ends.iter().map(|(_, end)| *end).max();
-        first.zip(last).map_or(0.0, |(first, last)| f64::from(last - first))
+    /// Returns the bytes from the first one that is touched to the last: the bound part of a buffer may be much larger. `None` if the last
+    /// workgroup, which may have no work, touches nothing: then the ends are not in the sample.
+    fn extent(&self) -> Option<f64> {
+        let first = self.ends.iter().map(|(start, _)| *start).min()?;
+        let last = self.ends.iter().map(|(_, end)| *end).max()?;
+        self.at_ends.then(|| f64::from(last - first))
     }
 }
 
@@ -260,7 +262,7 @@ impl Touched {
 pub fn figures(trace: &Trace) -> Figures {
     let mut figures = Figures::default();
     let mut touched: HashMap<(u32, bool), Touched> = HashMap::new();
-    for (lanes, weight) in trace.groups.iter().zip(&trace.weights) {
+    for (number, (lanes, weight)) in trace.groups.iter().zip(&trace.weights).enumerate() {
         let (all, traced) = lanes
             .iter()
             .fold((0.0, 0.0), |(all, traced), lane| (all + f64::from(lane.all), traced + lane.accesses.len() as f64));
@@ -290,12 +292,14 @@ pub fn figures(trace: &Trace) -> Figures {
             sum.used += bytes(&ranges) * scale;
             sum.sectors += blocks(&ranges, SECTOR) * f64::from(SECTOR) * scale;
             sum.ends.extend(ranges.first().into_iter().chain(ranges.last()));
+            sum.at_ends |= number + 1 == trace.groups.len();
         }
         figures.flops += lanes.iter().map(|lane| f64::from(lane.flops)).sum::<f64>() * weight;
         figures.lanes += lanes.len() as f64 * weight;
     }
-    for touched in touched.into_values() {
-        let extent = touched.extent();
+    for ((binding, _), touched) in touched {
+        let bound = trace.bound.iter().find(|(other, _)| *other == binding).map_or(0, |(_, bytes)| *bytes) as f64;
+        let extent = touched.extent().filter(|extent| *extent < bound).unwrap_or(bound);
         figures.least += touched.used.min(extent);
         figures.once += touched.sectors.min((extent / f64::from(SECTOR)).ceil() * f64::from(SECTOR));
     }

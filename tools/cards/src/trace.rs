@@ -38,6 +38,8 @@ pub struct Trace {
     pub groups: Vec<Vec<Lane>>,
     /// The number of workgroups in the grid that each sampled one stands for.
     pub weights: Vec<f64>,
+    /// Bytes that each binding has.
+    pub bound: Vec<(u32, u64)>,
 }
 
 /// The buffers that all traces use.
@@ -165,7 +167,12 @@ impl Machine {
             Lane { accesses: accesses.collect(), all: all.saturating_sub(1), flops }
         };
         let group = |group: usize| (0..of_group as usize).map(|i| lane(group * of_group as usize + i)).collect();
-        Ok(Trace { sites: compiled.sites.clone(), groups: (0..places.len()).map(group).collect(), weights })
+        Ok(Trace {
+            sites: compiled.sites.clone(),
+            groups: (0..places.len()).map(group).collect(),
+            weights,
+            bound: launch.buffers.iter().map(|buffer| (buffer.binding, buffer.used)).collect(),
+        })
     }
 }
 

@@ -45,7 +45,9 @@ impl Moment {
     #[inline(always)]
     fn of(values: &[f32], centre: bool) -> Moment {
         let count = values.len() as f64;
-        let mean = if centre { total(values, |v| v) / count } else { 0.0 };
+        // Differences from an element are small, also where the elements are not: so the mean is right to its last place.
+        let base = values.first().copied().unwrap_or_default();
+        let mean = if centre { f64::from(base) + total(values, |v| v - base) / count } else { 0.0 };
         let around = mean as f32;
         let squares = total(values, |v| (v - around) * (v - around));
         let rounded = mean - f64::from(around);
