@@ -12,8 +12,8 @@
 #   devices    what the machine has                       devices.json, devices.txt, system.txt
 #   check      the op table without its large cases       check.json
 #   bench      all workloads, with the times of kernels   bench.json
-#   variants   products, convolutions, rows and attention, by variant      variant-FAMILY-NAME.json
-#   tune       the fastest variants of products, which are stored          tune.json
+#   variants   convolutions, rows and attention, by variant      variant-FAMILY-NAME.json
+#   tune       products, by variant; the fastest are stored      tune.json
 #   train      LeNet, then ResNet-18 on built-in digits   train-lenet.json, train-resnet18.json
 #   peers      PyTorch and ONNX Runtime, where installed  peers.json, peers.md
 # and report.md, a table of all, also of the kernels beside the predictions of tools/cards. Each step has a part of the time that
@@ -352,10 +352,10 @@ report() {
         bench_table "$file" "Variant $(printf '%s' "$file" | sed 's/^variant-//; s/\.json$//; s/-/\//')"
     done
     if [ -s "$out/tune.json" ]; then
-        fields=(device family class default tuned default_seconds tuned_seconds ratio)
-        printf '\n## Products by their fastest variants\n\n'
-        head_of "${fields[@]}"
-        grep '"class":' "$out/tune.json" | rows - "${fields[@]}"
+        printf '\n## Products by variant, in seconds\n\n'
+        head_of device class sizes default fastest ratio times
+        sed -n 's/.*"device":"\([^"]*\)".*"class":"\([^"]*\)","sizes":\[\([0-9,]*\)\],"default":"\([^"]*\)","tuned":"\([^"]*\)".*"ratio":\([0-9.e+-]*\),"times":\[\[\(.*\)\]\]}/| \1 | \2 | \3 | \4 | \5 | \6 | \7 |/p' \
+            "$out/tune.json" | sed 's/\],\[/; /g; s/",/ /g; s/"//g'
     fi
     for file in lenet resnet18; do
         [ -e "$out/train-$file.json" ] || continue
@@ -373,28 +373,27 @@ report() {
     if [ -s "$out/peers.md" ]; then printf '\n## Peers\n\n' && cat "$out/peers.md"; fi
 }
 
-# variants: products, convolutions, rows and attention with each variant that the devices can run, by shutting out all others of its
-# family.
+# variants: convolutions and rows with each variant that the devices can run, by shutting out all others of its family, and attention
+# in several passes. `tune` times the variants of products.
 variants() {
-    local names name other shut workload
+    local names name other family workload shut
     step variants 20 variants.json "$anygpu" check --devices "$devices" --op / --quick --json
-    names=$(sed -n 's/.*"op":"\([A-Za-z0-9_]*\/[A-Za-z0-9_]*\)".*/\1/p' "$out/variants.json" 2>/dev/null | sort -u)
+    names=$(sed -n 's/.*"op":"\(conv2d\/implicit_[0-9]*\)".*/\1/p; s/.*"op":"softmax\/\([a-z]*\)".*/rows\/\1/p' "$out/variants.json" | sort -u)
     for name in $names; do
-        case ${name%%/*} in
-        matmul) workload=matmul ;;
-        conv2d) workload=conv2d ;;
-        rows) workload=softmax ;;
-        attention) workload=attention ;;
-        *) continue ;;
-        esac
-        shut=''
+        family=${name%%/*} workload=conv2d shut=''
+        [ "$family" != rows ] || workload=softmax
         for other in $names; do
-            if [ "$other" != "$name" ] && [ "${other%%/*}" = "${name%%/*}" ]; then shut=$shut${shut:+,}$other; fi
+            if [ "$other" != "$name" ] && [ "${other%%/*}" = "$family" ]; then shut=$shut${shut:+,}$other; fi
         done
-        [ -n "$shut" ] || continue
-        step "variant-${name/\//-}" 12 "variant-${name/\//-}.json" env ANYGPU_QUARANTINE="$shut" RUST_LOG=error \
-            "$anygpu" bench "$workload" --devices "$devices" --json --repeats 3 --warm-up 1
+        variant "${name/\//-}" "$shut" "$workload"
     done
+    variant attention-composed attention/fused attention
+}
+
+# variant NAME SHUT WORKLOAD: a workload without the variants of a list.
+variant() {
+    step "variant-$1" 15 "variant-$1.json" env ANYGPU_QUARANTINE="$2" RUST_LOG=error \
+        "$anygpu" bench "$3" --devices "$devices" --json --repeats 3 --warm-up 1
 }
 
 run() {
