@@ -143,7 +143,8 @@ fn print(report: &Report, device: &Device, as_json: bool) -> Result<(), Failure>
         return report.ops.iter().try_for_each(|op| output::json(&Line::new(&report.device, op)));
     }
     let info = device.info();
-    output::line(format!("{} – {} through {}, {}", report.device, info.adapter, info.api, info.driver))?;
+    let doubt = if info.conformant { "" } else { ", which says that it is not conformant" };
+    output::line(format!("{} – {} through {}, {}{doubt}", report.device, info.adapter, info.api, info.driver))?;
     let mut table = output::table(&["op", "cases", "worst error", "tolerance", "verdict", "time"]);
     for op in &report.ops {
         let (error, tolerance) = match op.error == 0.0 {

@@ -1,5 +1,6 @@
 //! `anygpu devices`: the devices of this machine; and the meaning of `--devices` for the other commands.
 
+use anygpu::device::Quirk;
 use anygpu::{Device, try_all_gpus};
 use comfy_table::ColumnConstraint;
 use serde::Serialize;
@@ -26,6 +27,8 @@ struct DeviceRow {
     adapter: String,
     api: String,
     driver: String,
+    /// Whether the driver says nothing else.
+    conformant: bool,
     vendor_id: u32,
     device_id: u32,
     pci_bus_id: Option<String>,
@@ -34,6 +37,9 @@ struct DeviceRow {
     memory_free: Option<u64>,
     features: Vec<String>,
     quirks: Vec<String>,
+    /// What to do about them, where something can be done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    remedies: Vec<String>,
     /// Kernel variants that are not used, because their results are wrong on this device.
     quarantined: Vec<String>,
     /// Why the device cannot be used; absent if it can.
@@ -44,10 +50,11 @@ struct DeviceRow {
 impl DeviceRow {
     fn new(device: &Device) -> Self {
         let found = device.quirks().and_then(|quirks| Ok((quirks, device.quarantined()?)));
-        let (quirks, quarantined, error) = match found {
-            Ok((quirks, quarantined)) => (quirks.iter().map(ToString::to_string).collect(), quarantined, None),
+        let (found, quarantined, error) = match found {
+            Ok((quirks, quarantined)) => (quirks, quarantined, None),
             Err(error) => (Vec::new(), Vec::new(), Some(error.to_string())),
         };
+        let remedy = |quirk: &Quirk| Some(format!("{quirk}: {}", quirk.remedy()?));
         let info = device.info();
         DeviceRow {
             name: device.name().to_string(),
@@ -56,13 +63,15 @@ impl DeviceRow {
             adapter: info.adapter.clone(),
             api: info.api.clone(),
             driver: info.driver.clone(),
+            conformant: info.conformant,
             vendor_id: info.vendor_id,
             device_id: info.device_id,
             pci_bus_id: info.pci_bus_id.clone(),
             memory_total: info.memory_total,
             memory_free: device.driver_memory().map(|memory| memory.free),
             features: info.features.clone(),
-            quirks,
+            quirks: found.iter().map(ToString::to_string).collect(),
+            remedies: found.iter().filter_map(remedy).collect(),
             quarantined,
             error,
         }
@@ -86,6 +95,7 @@ impl DeviceRow {
             ("kind", self.kind.clone()),
             ("API", self.api.clone()),
             ("driver", self.driver.clone()),
+            ("conformant", if self.conformant { "yes" } else { "no" }.to_string()),
             ("id", format!("{:#06x}:{:#06x}", self.vendor_id, self.device_id)),
             ("PCI bus id", self.pci_bus_id.clone().unwrap_or_else(|| "–".to_string())),
             ("memory", self.memory()),
@@ -93,8 +103,9 @@ impl DeviceRow {
             ("quirks", list(&self.quirks)),
             ("not used", list(&self.quarantined)),
         ];
+        lines.extend(self.remedies.iter().map(|remedy| ("remedy", remedy.clone())));
         lines.extend(self.error.iter().map(|error| ("error", error.clone())));
-        let lines: Vec<String> = lines.into_iter().map(|(label, text)| format!("  {label:10}{text}")).collect();
+        let lines: Vec<String> = lines.into_iter().map(|(label, text)| format!("  {label:12}{text}")).collect();
         format!("{}\n{}", self.name, lines.join("\n"))
     }
 }
@@ -120,6 +131,15 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         table.add_row(row.cells());
     }
     output::line(table)?;
+    for row in rows.iter().filter(|row| !row.conformant) {
+        output::line(format!(
+            "{0} has a driver that says it is not conformant: anygpu check --devices {0} tells whether its results are right",
+            row.name
+        ))?;
+    }
+    for (row, remedy) in rows.iter().flat_map(|row| row.remedies.iter().map(move |remedy| (row, remedy))) {
+        output::line(format!("{} has the quirk {remedy}", row.name))?;
+    }
     for (row, error) in rows.iter().filter_map(|row| Some((row, row.error.as_ref()?))) {
         output::line(format!("{} cannot be used: {error}", row.name))?;
     }

@@ -228,6 +228,9 @@ pub struct DeviceInfo {
     pub api: String,
     /// The driver and its version.
     pub driver: String,
+    /// `false` if a Vulkan driver says that it has not passed Khronos' conformance tests: `anygpu check` and [`check`](crate::check) tell
+    /// whether its results are right. Other APIs say nothing of it, and have `true`.
+    pub conformant: bool,
     /// The vendor's number, as the driver reports it: of PCI where the chip is a PCI device, and in any case 0 if there is none.
     pub vendor_id: u32,
     /// The vendor's number of the model; 0 if there is none.
@@ -265,6 +268,23 @@ pub enum Quirk {
     /// The driver makes 0 of f32 that are subnormal, those below 2⁻¹²⁶: of operands, of results, or of both. WebGPU allows
     /// it. SwiftShader does.
     FlushesSubnormals,
+    /// On DirectX 12, wgpu found no `dxcompiler.dll`, and compiles with FXC of the system: it takes longer, and has neither f16 nor
+    /// subgroups. Variants of kernels that it refuses are not used.
+    Fxc,
+}
+
+impl Quirk {
+    /// Returns what to do about it, where something can be done.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Quirk::LoopBudget { .. } | Quirk::FlushesSubnormals => None,
+            Quirk::Fxc => Some(
+                "put dxcompiler.dll of https://github.com/microsoft/DirectXShaderCompiler/releases (1.8.2502 or newer) beside the \
+                 program, or build it with the feature static-dxc",
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Quirk {
@@ -272,6 +292,7 @@ impl fmt::Display for Quirk {
         match self {
             Quirk::LoopBudget { iterations } => write!(f, "loop-budget-{iterations}"),
             Quirk::FlushesSubnormals => f.pad("flushes-subnormals"),
+            Quirk::Fxc => f.pad("fxc"),
         }
     }
 }
@@ -288,6 +309,8 @@ mod tests {
         assert_eq!(Vendor::from_text("AMD EPYC 7763"), Some(Vendor::Amd));
         assert_eq!(Quirk::LoopBudget { iterations: 65535 }.to_string(), "loop-budget-65535");
         assert_eq!(Quirk::FlushesSubnormals.to_string(), "flushes-subnormals");
+        assert_eq!((Quirk::Fxc.to_string(), Quirk::FlushesSubnormals.remedy()), ("fxc".into(), None));
+        assert!(Quirk::Fxc.remedy().is_some_and(|remedy| remedy.contains("dxcompiler.dll")));
     }
 
     #[test]

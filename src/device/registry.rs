@@ -4,11 +4,12 @@
 //! API lists the same card: the same PCI bus id where both report one (DX12's cannot be trusted: it is looked up by
 //! vendor and device id, so identical cards collide), else the same vendor, device id and occurrence, else (GL, which
 //! has no device id) the same chip name and occurrence. Software adapters differ by API, name and driver version:
-//! lavapipe and llvmpipe of one Mesa are two devices, as their compilers' faults are not the same.
+//! lavapipe and llvmpipe of one Mesa are two devices, as their compilers' faults are not the same. A Vulkan driver that says that
+//! it is not conformant ranks after GL, except `dzn`: in WSL, GL goes through the same driver of DirectX, and offers less.
 //!
-//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual; then PCI bus id; then API,
-//! vendor and device id, name. Software: by API; then lavapipe/llvmpipe, SwiftShader, WARP, others; then driver
-//! version, older first.
+//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual, and software last. Within each, drivers
+//! that say that they are not conformant come last. Then, hardware: PCI bus id; API, vendor and device id, name. Software: API;
+//! lavapipe/llvmpipe, SwiftShader, WARP, others; driver version, older first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -52,6 +53,8 @@ pub(crate) struct AdapterInfo {
     pub device_id: u32,
     pub pci: String,
     pub kind: DeviceKind,
+    /// Whether the driver says nothing else.
+    pub conformant: bool,
     pub driver: String,
     pub driver_info: String,
     pub memory_total: Option<u64>,
@@ -192,6 +195,7 @@ pub(super) fn describe(adapter: &AdapterInfo, name: String) -> DeviceInfo {
         kind: adapter.kind,
         adapter: adapter.name.clone(),
         api: adapter.api.name().into(),
+        conformant: adapter.conformant,
         driver: [&*adapter.driver, &*adapter.driver_info].join(" ").trim().into(),
         vendor_id: adapter.vendor_id,
         device_id: adapter.device_id,
@@ -206,7 +210,7 @@ pub(super) fn describe(adapter: &AdapterInfo, name: String) -> DeviceInfo {
 fn select(infos: &[AdapterInfo]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..infos.len()).collect();
     let text = |i: usize| [&infos[i].pci, &infos[i].name, &infos[i].driver, &infos[i].driver_info];
-    order.sort_by(|&i, &j| (infos[i].api, text(i)).cmp(&(infos[j].api, text(j))));
+    order.sort_by(|&i, &j| (rank(&infos[i]), text(i)).cmp(&(rank(&infos[j]), text(j))));
     let mut kept: Vec<usize> = Vec::new();
     for i in order {
         if !kept.iter().any(|&k| same_card(infos, k, i, &kept)) {
@@ -216,6 +220,18 @@ fn select(infos: &[AdapterInfo]) -> Vec<usize> {
     kept.sort_by_cached_key(|&i| (sort_key(&infos[i]), i));
     kept
 }
+
+/// Which of several adapters that are one card is kept: that of the least rank.
+fn rank(adapter: &AdapterInfo) -> (Api, u8) {
+    match (adapter.conformant, adapter.name.starts_with(DZN)) {
+        (true, _) => (adapter.api, 0),
+        (false, true) => (Api::Dx12, 1),
+        (false, false) => (Api::Gl, 1),
+    }
+}
+
+/// How the names of adapters of Mesa's Vulkan on DirectX begin.
+const DZN: &str = "Microsoft Direct3D12 (";
 
 /// Whether adapter `new` is the card of the kept adapter `old`.
 fn same_card(infos: &[AdapterInfo], old: usize, new: usize, kept: &[usize]) -> bool {
@@ -244,15 +260,16 @@ fn same_model(a: &AdapterInfo, b: &AdapterInfo) -> bool {
 }
 
 /// The name of the chip in `"AMD Radeon RX 6800 (RADV NAVI21)"` or `"NVIDIA GeForce RTX 3090/PCIe/SSE2"`, without the
-/// additions of the driver.
+/// additions of the driver. Mesa's drivers on DirectX put the name into parentheses.
 fn chip_name(name: &str) -> String {
+    let name = [DZN, "D3D12 ("].iter().find_map(|on| name.strip_prefix(on)).unwrap_or(name);
     let name = name.to_lowercase().replace("(r)", "").replace("(tm)", "");
     let name = name.trim_start_matches("mesa ");
-    let end = name.find(['(', '/']).unwrap_or(name.len());
+    let end = name.find(['(', ')', '/']).unwrap_or(name.len());
     name[..end].split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-type SortKey = (DeviceKind, u8, String, Api, u8, Vec<u64>, (u32, u32), String);
+type SortKey = (DeviceKind, bool, u8, String, Api, u8, Vec<u64>, (u32, u32), String);
 
 fn sort_key(adapter: &AdapterInfo) -> SortKey {
     let id = (adapter.vendor_id, adapter.device_id);
@@ -260,6 +277,7 @@ fn sort_key(adapter: &AdapterInfo) -> SortKey {
         let no_bus = u8::from(adapter.pci.is_empty());
         return (
             adapter.kind,
+            !adapter.conformant,
             no_bus,
             adapter.pci.to_lowercase(),
             adapter.api,
@@ -271,7 +289,9 @@ fn sort_key(adapter: &AdapterInfo) -> SortKey {
     }
     let text = format!("{} {}", adapter.name, adapter.driver).to_lowercase();
     let family = ["llvmpipe", "swiftshader", "basic render"].iter().position(|word| text.contains(word)).unwrap_or(3);
-    (adapter.kind, 0, String::new(), adapter.api, family as u8, numbers(&adapter.driver_info), id, adapter.name.clone())
+    let version = numbers(&adapter.driver_info);
+    let name = adapter.name.clone();
+    (adapter.kind, !adapter.conformant, 0, String::new(), adapter.api, family as u8, version, id, name)
 }
 
 /// `"Mesa 22.3.6 (LLVM 15.0.6)"` → `[22, 3, 6, 15, 0, 6]`.

@@ -11,6 +11,7 @@ fn card(api: Api, kind: DeviceKind, name: &str, ids: (u32, u32), pci: &str) -> A
         device_id: ids.1,
         pci: pci.into(),
         kind,
+        conformant: true,
         driver: String::new(),
         driver_info: String::new(),
         memory_total: None,
@@ -99,6 +100,53 @@ fn four_software_adapters_are_four_devices() {
     let expected = ["Mesa 22.3.6 (LLVM", "Mesa 25.0.7-2", "SwiftShader", "GL llvmpipe"];
     assert_eq!(kept.len(), 4, "{kept:?}");
     assert!(kept.iter().zip(expected).all(|(name, part)| name.contains(part)), "{kept:?}");
+}
+
+/// Without the marks of conformance, the first of each pair would be the other one.
+#[test]
+fn drivers_that_are_not_conformant_come_after_the_others() {
+    let new = |api, name, ids, pci| AdapterInfo { conformant: false, ..card(api, Discrete, name, ids, pci) };
+    // Two cards.
+    let found = [
+        new(Api::Vulkan, "NVIDIA GeForce RTX 5090 (NVK GB202)", (0x10de, 0x2b85), "0000:01:00.0"),
+        card(Api::Vulkan, Discrete, "AMD Radeon RX 6800 (RADV NAVI21)", (0x1002, 0x73bf), "0000:41:00.0"),
+    ];
+    let kept = selected(&found);
+    assert!(kept[0].contains("AMD") && kept[1].contains("NVK") && kept.len() == 2, "{kept:?}");
+
+    // One card through two drivers of Vulkan, and through Vulkan and OpenGL.
+    let found = [
+        new(Api::Vulkan, "NVIDIA GeForce RTX 5090 (NVK GB202)", (0x10de, 0x2b85), "0000:01:00.0"),
+        card(Api::Vulkan, Discrete, "NVIDIA GeForce RTX 5090 by NVIDIA", (0x10de, 0x2b85), "0000:01:00.0"),
+    ];
+    assert_eq!(selected(&found), ["Vulkan NVIDIA GeForce RTX 5090 by NVIDIA 0000:01:00.0"]);
+    let haswell =
+        card(Api::Vulkan, Integrated, "Intel(R) HD Graphics 4600 (HSW GT2)", (0x8086, 0x0412), "0000:00:02.0");
+    let found = [
+        AdapterInfo { conformant: false, ..haswell },
+        card(Api::Gl, Integrated, "Mesa Intel(R) HD Graphics 4600 (HSW GT2)", (0x8086, 0), ""),
+    ];
+    assert_eq!(selected(&found), ["GL Mesa Intel(R) HD Graphics 4600 (HSW GT2)"]);
+    assert_eq!(
+        selected(&found[..1]),
+        ["Vulkan Intel(R) HD Graphics 4600 (HSW GT2) 0000:00:02.0"],
+        "it is listed alone"
+    );
+
+    // WSL: Mesa's Vulkan and OpenGL on DirectX.
+    let found = [
+        new(Api::Vulkan, "Microsoft Direct3D12 (NVIDIA GeForce RTX 3090)", (0x10de, 0x2204), ""),
+        card(Api::Gl, Discrete, "D3D12 (NVIDIA GeForce RTX 3090)", (0, 0), ""),
+    ];
+    assert_eq!(selected(&found), ["Vulkan Microsoft Direct3D12 (NVIDIA GeForce RTX 3090)"]);
+
+    // Software adapters.
+    let llvmpipe = "llvmpipe (LLVM 15.0.6, 256 bits)";
+    let found = [
+        AdapterInfo { conformant: false, ..soft(Api::Vulkan, llvmpipe, "llvmpipe", "Mesa 22.3.6") },
+        soft(Api::Gl, llvmpipe, "", "4.5 (Core Profile) Mesa 25.0.7"),
+    ];
+    assert!(selected(&found)[0].starts_with("GL"), "{:?}", selected(&found));
 }
 
 fn names(slots: &[Slot]) -> Vec<(&str, usize, usize)> {

@@ -70,6 +70,7 @@ pub(super) mod classes {
         software: false,
         loop_budget: None,
         flushes_subnormals: false,
+        fxc: false,
         f16: true,
         cooperative: None,
         max_invocations: 1024,

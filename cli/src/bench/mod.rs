@@ -53,8 +53,8 @@ pub struct Args {
     /// Draw the throughput of matmul and elementwise against their size, as PNG or SVG
     #[arg(long, value_name = "out.png|out.svg")]
     plot: Option<PathBuf>,
-    /// Profile one more run of each workload: print its kernels with their times, and write a trace for ui.perfetto.dev into
-    /// this folder
+    /// Profile one more run of each workload: print its kernels with their times (with --json, a line for each after that of
+    /// the workload), and write a trace for ui.perfetto.dev into this folder
     #[arg(long, value_name = "FOLDER")]
     profile: Option<PathBuf>,
 }
@@ -106,6 +106,19 @@ struct Measurement {
     peak_memory: Option<u64>,
     #[serde(skip)]
     profile: Option<Profile>,
+}
+
+/// The calls of one kernel for one op in a profiled run, as `--json` prints them.
+#[derive(Serialize)]
+struct KernelLine<'a> {
+    workload: &'a str,
+    shape: &'a str,
+    device: &'a str,
+    op: &'a str,
+    kernel: &'a str,
+    calls: u64,
+    /// Of all calls.
+    micros: f64,
 }
 
 impl Args {
@@ -172,6 +185,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         result = measure_all(args, device, |row| {
             if as_json {
                 output::json(&row)?;
+                row.print_kernels()?;
             }
             rows.push(row);
             Ok(())
@@ -228,6 +242,22 @@ impl Measurement {
         let name = words.collect::<Vec<_>>().join("-");
         profile.save_chrome_trace(folder.join(format!("{name}.json")))?;
         if as_json { Ok(()) } else { output::line(format!("\n{title}\n{profile}")) }
+    }
+
+    /// Prints the kernels of the profiled run as JSON, those with the most time first.
+    fn print_kernels(&self) -> Result<(), Failure> {
+        let totals = self.profile.as_ref().map(Profile::totals).unwrap_or_default();
+        totals.iter().try_for_each(|total| {
+            output::json(&KernelLine {
+                workload: self.workload,
+                shape: &self.shape,
+                device: &self.device,
+                op: &total.op,
+                kernel: &total.kernel,
+                calls: total.calls,
+                micros: total.duration.as_secs_f64() * 1e6,
+            })
+        })
     }
 
     fn of_probe(device: &Device, probe: &Probe, unit: workloads::Unit) -> Measurement {

@@ -161,7 +161,11 @@ fn a_profile_is_printed_and_written() {
     let trace: Value = serde_json::from_slice(&text).expect("JSON");
     assert_eq!(trace["traceEvents"][1]["name"], "matmul");
     args.push("--json");
-    assert_eq!(json_lines(&output(&args)).len(), 3);
+    let lines = json_lines(&output(&args));
+    let [_, _, product, kernel] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((&product["workload"], &kernel["workload"]), (&"matmul".into(), &"matmul".into()));
+    assert_eq!((&kernel["shape"], &kernel["calls"]), (&product["shape"], &1.into()), "{kernel}");
+    assert!(kernel["micros"].as_f64() > Some(0.0), "{kernel}");
     std::fs::write(folder.path().join("file"), "").expect("a file");
     let file = folder.path().join("file");
     let args = ["bench", "matmul", "--devices", "cpu", "--profile", file.to_str().expect("UTF-8")];

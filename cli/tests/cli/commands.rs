@@ -47,7 +47,9 @@ fn devices_long_has_everything() {
     assert!(result.status.success(), "{}", stderr(&result));
     let text = stdout(&result);
     let (_, cpu) = text.split_once("cpu\n").expect("the device cpu");
-    for label in ["adapter", "vendor", "kind", "API", "driver", "memory", "features", "quirks", "not used"] {
+    for label in
+        ["adapter", "vendor", "kind", "API", "driver", "conformant", "memory", "features", "quirks", "not used"]
+    {
         assert!(cpu.lines().any(|line| line.starts_with(&format!("  {label}"))), "{label}: {text}");
     }
 }

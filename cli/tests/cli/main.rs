@@ -5,6 +5,8 @@ mod common;
 mod bench;
 mod commands;
 mod compile_ahead;
+#[cfg(target_os = "linux")]
+mod conformance;
 mod kernel;
 #[cfg(feature = "mpi")]
 mod mpi;

@@ -14,6 +14,7 @@ pub(crate) fn info() -> DeviceInfo {
         adapter: format!("{model}, {cores} {}", if cores == 1 { "thread" } else { "threads" }),
         api: "native".into(),
         driver: format!("anygpu {}", env!("CARGO_PKG_VERSION")),
+        conformant: true,
         vendor_id: 0,
         device_id: 0,
         pci_bus_id: None,

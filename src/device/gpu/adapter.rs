@@ -7,7 +7,10 @@ use wgpu::{Backends, DownlevelFlags, Features};
 
 #[cfg(feature = "wgpu")]
 use super::launches::as_on_hardware;
-use super::{Caps, Gpu, driver_memory, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned, variants};
+use super::{
+    Caps, Gpu, conformance, driver_memory, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned,
+    variants,
+};
 use crate::device::chaos::{self, Chaos};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
@@ -43,8 +46,9 @@ pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
     let adapters = catch_unwind(AssertUnwindSafe(|| {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
             backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL,
-            // No validation layers in debug builds: they check wgpu itself and are slow.
-            flags: wgpu::InstanceFlags::empty(),
+            // No validation layers in debug builds: they check wgpu itself and are slow. Adapters whose drivers are not conformant
+            // are listed, and told apart.
+            flags: wgpu::InstanceFlags::ALLOW_UNDERLYING_NONCOMPLIANT_ADAPTER,
             ..wgpu::InstanceDescriptor::new_without_display_handle()
         });
         pollster::block_on(instance.enumerate_adapters(Backends::all()))
@@ -83,6 +87,7 @@ pub(super) fn describe(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features:
     Some(AdapterInfo {
         api,
         kind: kind_of(&info),
+        conformant: conformance::states(adapter),
         memory_total: driver_memory::total(adapter),
         features: names_of(features),
         limits: Limits {
@@ -259,6 +264,7 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo, cooperative_size: Optio
         software: kind_of(info) == DeviceKind::Software && !as_on_hardware(),
         loop_budget: None,
         flushes_subnormals: false,
+        fxc: info.backend == wgpu::Backend::Dx12 && probe::compiles_with_fxc(),
         f16: features.contains(Features::SHADER_F16),
         cooperative: cooperative_size.filter(|_| features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)),
         max_invocations: limits.max_compute_invocations_per_workgroup,

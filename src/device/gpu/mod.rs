@@ -10,7 +10,7 @@
 //! - `pacing.rs` limits the time of a submit;
 //! - `pool.rs` allocates and recycles buffers;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
-//! - `driver_memory.rs` asks Vulkan how much memory there is;
+//! - `driver_memory.rs` asks Vulkan how much memory there is, `conformance.rs` whether its driver is conformant;
 //! - `timestamps.rs` measures single kernels for profiles;
 //! - `reader.rs` has the thread that ends reads which nobody waits for;
 //! - `process_exit.rs` lets the end of the process wait for software adapters;
@@ -27,6 +27,7 @@ mod adapter;
 mod bind_groups;
 mod chain;
 mod chain_record;
+mod conformance;
 mod driver_memory;
 mod epilogue;
 mod faults;
@@ -99,6 +100,8 @@ pub(crate) struct Caps {
     pub loop_budget: Option<u32>,
     /// Whether subnormal numbers become 0: [`Quirk::FlushesSubnormals`].
     pub flushes_subnormals: bool,
+    /// Whether DirectX's old compiler is used: [`Quirk::Fxc`].
+    pub fxc: bool,
     /// Whether `enable f16;` works.
     pub f16: bool,
     /// The rows and columns of cooperative matrices of f16 with sums of f32, if subgroups multiply such.
@@ -125,7 +128,8 @@ impl Caps {
 
     pub(crate) fn quirks(&self) -> Vec<Quirk> {
         let budget = self.loop_budget.map(|iterations| Quirk::LoopBudget { iterations });
-        budget.into_iter().chain(self.flushes_subnormals.then_some(Quirk::FlushesSubnormals)).collect()
+        let flushes = self.flushes_subnormals.then_some(Quirk::FlushesSubnormals);
+        [budget, flushes, self.fxc.then_some(Quirk::Fxc)].into_iter().flatten().collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Looks for known faults of a driver when the device is opened, with one kernel for each fault.
+//! Looks for known faults of a driver when the device is opened, with one kernel for each fault, and for an old compiler.
 
 use super::{Gpu, Kernel, params, shader};
 use crate::error::Result;
@@ -31,4 +31,21 @@ pub(super) fn flushes_subnormals(gpu: &Gpu) -> Result<bool> {
     let params = Params { tries: numbers.map(f32::to_bits) };
     gpu.run(Kernel::build(SHADER, "make_subnormals", params).output(&results).workgroups(1))?;
     Ok(gpu.download(&results, 0, expected.len())? != expected.map(f32::to_bits))
+}
+
+/// Returns whether wgpu compiles for DirectX 12 with FXC, having found no other compiler. It does not tell; it keeps the library of
+/// the other one loaded.
+pub(super) fn compiles_with_fxc() -> bool {
+    #[cfg(windows)]
+    {
+        use windows::Win32::System::LibraryLoader::GetModuleHandleW;
+        // As in wgpu-hal's build script.
+        let linked = cfg!(all(feature = "static-dxc", target_env = "msvc", not(target_arch = "aarch64")));
+        // SAFETY: the call reads the name, which ends with 0, and returns a handle that is not used.
+        #[expect(unsafe_code, reason = "a plain query of the system")]
+        let loaded = unsafe { GetModuleHandleW(windows::core::w!("dxcompiler.dll")) }.is_ok();
+        !linked && !loaded
+    }
+    #[cfg(not(windows))]
+    false
 }

@@ -4,6 +4,7 @@
 //! eval "$(scripts/software-adapters.sh)"                      # lavapipe, where the kernels run
 //! cargo run --release -p anygpu-cards                         # compares the kernels of `anygpu bench` with docs/cards.md
 //! cargo run --release -p anygpu-cards -- --write              # writes the table
+//! cargo run --release -p anygpu-cards -- --times              # prints the times as JSON, for scripts/on-a-gpu.sh
 //! cargo run --release -p anygpu-cards -- --workload softmax   # prints the kernels of a workload, with each of their launches
 //! cargo run --release -p anygpu-cards -- --kernel saxpy.wgsl --groups 1024 --buffers 262144,262144
 //! ```
@@ -46,6 +47,9 @@ struct Args {
     /// Write docs/cards.md
     #[arg(long, conflicts_with_all = ["workload", "kernel"])]
     write: bool,
+    /// Print a line of JSON for each kernel of each workload: its launches, and their µs on each card
+    #[arg(long, conflicts_with_all = ["write", "workload", "kernel"])]
+    times: bool,
     /// Print the kernels of these workloads, with each of their launches; a list
     #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "kernel")]
     workload: Vec<Workload>,
@@ -109,10 +113,14 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
         return Ok(true);
     }
     if let Some(why) = unsuitable(device) {
-        if args.write || !args.workload.is_empty() {
+        if args.write || args.times || !args.workload.is_empty() {
             return Err(why.into());
         }
         println!("SKIPPED: {why}");
+        return Ok(true);
+    }
+    if args.times {
+        table::times(&collect::kernels(device, &[Workload::All])?).iter().for_each(|line| println!("{line}"));
         return Ok(true);
     }
     if !args.workload.is_empty() {

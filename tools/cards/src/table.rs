@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::collect::Kernel;
 use crate::memory::{Figures, WIDTHS};
-use crate::roofline::{CARDS, LAUNCH, Prediction};
+use crate::roofline::{CARDS, Card, LAUNCH, Prediction};
 
 /// A figure may become worse by this part.
 const ALLOWED: f64 = 0.1;
@@ -287,6 +287,31 @@ impl Table {
     }
 }
 
+/// Returns a line of JSON for each kernel of each workload: its launches in one run, and their µs on each card, without those of
+/// launching. Launches that are not known are as the others of the kernel.
+pub fn times(kernels: &[Kernel]) -> Vec<String> {
+    let mut rows: BTreeMap<(&str, &str), Vec<(&Kernel, u64)>> = BTreeMap::new();
+    for kernel in kernels {
+        for (workload, count) in &kernel.launches {
+            rows.entry((workload, &kernel.name)).or_default().push((kernel, *count));
+        }
+    }
+    let line = |((workload, kernel), launches): ((&str, &str), Vec<(&Kernel, u64)>)| {
+        let all: u64 = launches.iter().map(|(_, count)| count).sum();
+        let known = launches.iter().filter_map(|(kernel, count)| Some((kernel.figures.as_ref().ok()?, *count)));
+        let traced: u64 = known.clone().map(|(_, count)| count).sum();
+        let micros = |card: &Card| {
+            known.clone().map(|(figures, count)| card.predict(figures).seconds * 1e6 * count as f64).sum::<f64>()
+                * all as f64
+                / traced as f64
+        };
+        let cards = CARDS.iter().map(|card| format!(",\"{}\":{:.3}", card.name, micros(card))).collect::<String>();
+        let names = format!("\"workload\":\"{workload}\",\"kernel\":\"{kernel}\"");
+        (traced > 0).then(|| format!("{{{names},\"launches\":{all}{cards}}}"))
+    };
+    rows.into_iter().filter_map(line).collect()
+}
+
 /// Returns a line for each workload: launches, their time, and the time of its kernels on each card.
 fn workloads(kernels: &[Kernel]) -> Vec<String> {
     let mut order: Vec<&str> = Vec::new();
@@ -365,6 +390,10 @@ mod tests {
     use crate::memory::Requests;
 
     fn table(sectors: f64) -> Table {
+        Table::new(&[kernel(sectors)])
+    }
+
+    fn kernel(sectors: f64) -> Kernel {
         let requests = Requests { used: 3.2e7, sectors, lines: sectors, instructions: 1e6, active: 3.2e7, flops: 0.0 };
         let bytes = sectors * 32.0;
         let figures = Figures {
@@ -377,7 +406,7 @@ mod tests {
         };
         let launches = [("copy 4x4".to_owned(), 2)].into();
         let (name, op, groups) = ("k.copy".to_owned(), "copy".to_owned(), [7, 2, 1]);
-        Table::new(&[Kernel { name, op, constants: Vec::new(), groups, launches, figures: Ok(figures) }])
+        Kernel { name, op, constants: Vec::new(), groups, launches, figures: Ok(figures) }
     }
 
     #[test]
@@ -391,6 +420,16 @@ mod tests {
         );
         assert_eq!(read.worse(&table(1e6)), Vec::<String>::new());
         assert!(Table::parse("| `k` | 1 |").is_err());
+    }
+
+    #[test]
+    fn times_are_those_of_all_launches() {
+        let further = Kernel { figures: Err("further".to_owned()), ..kernel(1e6) };
+        let lines = times(&[kernel(1e6), further.clone()]);
+        // 32 MB at 272 GB/s, four times, of which two are not known.
+        let expected = r#"{"workload":"copy 4x4","kernel":"k.copy","launches":4,"#;
+        assert!(lines[0].starts_with(expected) && lines[0].contains(r#","RTX 4060":470.588,"#), "{lines:?}");
+        assert_eq!((lines.len(), times(&[further])), (1, Vec::new()));
     }
 
     #[test]
