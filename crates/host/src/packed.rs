@@ -6,7 +6,8 @@
 //! that order once, divided by these powers of two.
 //!
 //! Products are those with `integer − middle`, which costs nothing: converting an integer subtracts a number anyway. For other zeros, each
-//! block adds `scale · (middle − zero)` times the sum of its elements of the other factor, which are the same for all rows.
+//! block adds `scale · (middle − zero)` times the sum of its elements of the other factor, which are the same for all rows. (So an infinite
+//! element may give NaN.)
 
 use pulp::{Simd, WithSimd};
 
@@ -16,7 +17,7 @@ use crate::tasks::try_share_with;
 use crate::vectors::{MOST_LANES, with_vectors};
 
 /// The rows of the other factor that are multiplied at once.
-const ROWS: usize = 4;
+const ROWS: usize = 8;
 
 /// The rows of a matrix that are a task.
 const OF_TASK: usize = 16;
@@ -44,7 +45,7 @@ pub struct Packed<'a> {
     pub zeros: Option<OfRow<'a>>,
 }
 
-/// Memory for a row of the matrix: the scale and the zero of each block, and then of each word.
+/// Memory for the rows of a task: the scale and the zero of each block of one, and then of each word, the scales of all rows.
 struct OfRows {
     scales: Vec<f32>,
     zeros: Vec<f32>,
@@ -169,7 +170,7 @@ impl Packed<'_> {
             scales: numbers(self.blocks, 0.0)?,
             zeros: numbers(self.blocks, self.middle())?,
             // Those after the last word are never written.
-            scales_of_words: numbers(self.whole(), 0.0)?,
+            scales_of_words: numbers(OF_TASK * self.whole(), 0.0)?,
             zeros_of_words: numbers(self.whole(), 0.0)?,
         })
     }
@@ -275,24 +276,37 @@ impl Rows<'_> {
     #[inline(always)]
     fn of_bits<S: Simd, const BITS: usize, const EACH: usize>(self, simd: S) {
         let Rows { packed, first, m, x, memory, out } = self;
-        let (step, middle) = (packed.whole() * EACH, packed.middle());
-        for (row, out) in (first..).zip(out.chunks_exact_mut(m)) {
-            packed.read_blocks(row, memory);
+        let (whole, middle) = (packed.whole(), packed.middle());
+        let step = whole * EACH;
+        let count = out.len() / m;
+        for i in 0..count {
+            packed.read_blocks(first + i, memory);
             let OfRows { scales, zeros, scales_of_words, .. } = &mut *memory;
-            spread(scales, packed.block, scales_of_words);
-            let words = &packed.words[row * packed.row()..][..packed.row()];
-            for (x, out) in x.elements.chunks(ROWS * step).zip(out.chunks_mut(ROWS)) {
-                match out.len() {
-                    1 => rows_of::<S, BITS, EACH, 1>(simd, words, x, step, scales_of_words, out),
-                    2 => rows_of::<S, BITS, EACH, 2>(simd, words, x, step, scales_of_words, out),
-                    3 => rows_of::<S, BITS, EACH, 3>(simd, words, x, step, scales_of_words, out),
-                    _ => rows_of::<S, BITS, EACH, ROWS>(simd, words, x, step, scales_of_words, out),
-                }
-            }
+            spread(scales, packed.block, &mut scales_of_words[i * whole..][..whole]);
             if packed.zeros.is_some() {
                 scales.iter_mut().zip(&*zeros).for_each(|(scale, zero)| *scale *= middle - zero);
                 let sums = x.sums.chunks_exact(packed.blocks.max(1));
-                out.iter_mut().zip(sums).for_each(|(out, sums)| *out += dot(simd, scales, sums));
+                out[i * m..][..m].iter_mut().zip(sums).for_each(|(out, sums)| *out = dot(simd, scales, sums));
+            } else {
+                out[i * m..][..m].fill(0.0);
+            }
+        }
+        // A few rows of the other factor stay in the first-level cache for all rows of the matrix.
+        for (some, x) in (0..m).step_by(ROWS).zip(x.elements.chunks(ROWS * step)) {
+            for i in 0..count {
+                let words = &packed.words[(first + i) * packed.row()..][..packed.row()];
+                let scales = &memory.scales_of_words[i * whole..][..whole];
+                let out = &mut out[i * m + some..(i * m + some + ROWS).min((i + 1) * m)];
+                match out.len() {
+                    1 => rows_of::<S, BITS, EACH, 1>(simd, words, x, step, scales, out),
+                    2 => rows_of::<S, BITS, EACH, 2>(simd, words, x, step, scales, out),
+                    3 => rows_of::<S, BITS, EACH, 3>(simd, words, x, step, scales, out),
+                    4 => rows_of::<S, BITS, EACH, 4>(simd, words, x, step, scales, out),
+                    5 => rows_of::<S, BITS, EACH, 5>(simd, words, x, step, scales, out),
+                    6 => rows_of::<S, BITS, EACH, 6>(simd, words, x, step, scales, out),
+                    7 => rows_of::<S, BITS, EACH, 7>(simd, words, x, step, scales, out),
+                    _ => rows_of::<S, BITS, EACH, ROWS>(simd, words, x, step, scales, out),
+                }
             }
         }
     }
@@ -342,16 +356,26 @@ fn rows_of<S: Simd, const BITS: usize, const EACH: usize, const M: usize>(
             let place = j % (EACH / 2);
             let integer = simd.and_u32s(halves[j / (EACH / 2)], masks[place]);
             let weight = simd.sub_f32s(simd.transmute_f32s_u32s(simd.or_u32s(integer, exponent)), middles[place]);
-            for i in 0..M {
-                products[i] = simd.mul_add_e_f32s(weight, rows[i][at][j], products[i]);
+            // With many rows, to scale the integers is as quick as to scale the sums of a word, and takes half the registers.
+            if M > 4 {
+                let weight = simd.mul_f32s(weight, scales[at]);
+                for i in 0..M {
+                    sums[i] = simd.mul_add_e_f32s(weight, rows[i][at][j], sums[i]);
+                }
+            } else {
+                for i in 0..M {
+                    products[i] = simd.mul_add_e_f32s(weight, rows[i][at][j], products[i]);
+                }
             }
         }
-        for i in 0..M {
-            sums[i] = simd.mul_add_e_f32s(products[i], scales[at], sums[i]);
+        if M <= 4 {
+            for i in 0..M {
+                sums[i] = simd.mul_add_e_f32s(products[i], scales[at], sums[i]);
+            }
         }
     }
     for i in 0..M {
-        out[i] = simd.reduce_sum_f32s(sums[i]);
+        out[i] += simd.reduce_sum_f32s(sums[i]);
     }
 }
 
@@ -403,7 +427,7 @@ mod tests {
         levels::each(|| {
             for bits in [4, 8] {
                 for block in [1, 2, 3, 4, 8, 16] {
-                    for sizes in [[1, 1, 1], [1, 37, 70], [4, 5, 128], [7, 33, 257], [2, 16, 1000]] {
+                    for sizes in [[1, 1, 1], [1, 37, 70], [4, 5, 128], [7, 33, 257], [2, 16, 1000], [13, 18, 70]] {
                         check(bits, block, sizes, true)?;
                         check(bits, block, sizes, false)?;
                     }
