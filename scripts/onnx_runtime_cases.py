@@ -268,7 +268,36 @@ def attention():
     case(":Attention", [x, w], near=3e-6, num_heads=2)
 
 
-for part in [regions, suppression, clipped, pools_and_pads, quantised, fused, attention]:
+def group_query():
+    def made(*shape, by=5):
+        return ((np.arange(np.prod(shape)) * by % 13 - 6).reshape(shape) * 0.1).astype(np.float32)
+
+    turns = np.outer(np.arange(8), 0.5 ** np.arange(8))
+    tables = [np.round(f(turns), 3).astype(np.float32) for f in (np.cos, np.sin)]
+
+    def one(length, past, last, count=3, given=None, **attributes):
+        """Four heads of width 16 that share two, `length` tokens after `past`; `last` is that of each sample."""
+        batch, total = len(last), past + length
+        caches = [made(batch, 2, past, 16, by=by) for by in (3, 11)] if past is not None else [None, None]
+        new = [made(batch, length, 64), made(batch, length, 32, by=7), made(batch, length, 32, by=9)]
+        rotary = tables if attributes.get("do_rotary") else []
+        inputs = [*new, *caches, i32(last), i32([total]), *rotary]
+        case(":GroupQueryAttention", inputs, count, given or len(new), near=3e-6, num_heads=4, kv_num_heads=2, **attributes)
+
+    one(3, 0, [2])
+    one(3, 0, [2, 2], do_rotary=1)
+    one(1, 3, [3], do_rotary=1, scale=0.3)
+    one(1, 3, [3, 3], given=7)
+    one(1, 3, [3, 3], do_rotary=1, rotary_interleaved=1)
+    one(2, 3, [4], do_rotary=1)
+    one(1, 3, [3], local_window_size=2)
+    one(3, 0, [2], local_window_size=2)
+    one(1, 3, [3], softcap=2.0)
+    # What follows the last key of a sample in its cache is left open.
+    one(1, 3, [3, 1], 1, do_rotary=1)
+
+
+for part in [regions, suppression, clipped, pools_and_pads, quantised, fused, attention, group_query]:
     part()
 with open(sys.argv[1], "w", encoding="utf-8") as file:
     file.write("\n".join(lines) + "\n")

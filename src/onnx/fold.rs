@@ -92,24 +92,20 @@ impl Folder<'_> {
     fn evaluate(&mut self, node: &Node) -> Option<Vec<Value>> {
         let Body::Operator(operator) = node.body else { return None };
         let mut count: usize = 0;
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for source in &node.inputs {
-            match source {
-                Some(Source::Slot(_)) => return None,
-                Some(Source::Weight(weight)) => {
-                    let weight = &self.weights[*weight];
-                    count = count.saturating_add(weight.about().ok()?.0);
-                    if count > self.room {
-                        return None;
-                    }
-                    inputs.push(Some(weight.value().ok()?));
-                }
-                None => inputs.push(None),
-            }
+        // Before anything is decoded, which takes more memory than the file: a table of embeddings is read with indices that are no weight.
+        for source in node.inputs.iter().flatten() {
+            let Source::Weight(weight) = source else { return None };
+            count = count.saturating_add(self.weights[*weight].about().ok()?.0);
         }
-        if inputs.is_empty() {
+        if node.inputs.is_empty() || count > self.room {
             return None;
         }
+        let value = |source: &Option<Source>| match source {
+            Some(Source::Weight(weight)) => self.weights[*weight].value().ok().map(Some),
+            Some(Source::Slot(_)) => None,
+            None => Some(None),
+        };
+        let inputs: Vec<Option<Value>> = node.inputs.iter().map(value).collect::<Option<_>>()?;
         let cpu = Device::cpu();
         let call = Call::new(node, &inputs, &cpu, false).ok()?;
         let values = self.values(&call, operator)?;

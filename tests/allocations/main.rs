@@ -5,8 +5,14 @@
 mod common;
 #[path = "../common/counting.rs"]
 mod counting;
+#[cfg(feature = "onnx")]
+#[path = "../onnx/proto.rs"]
+#[allow(dead_code, reason = "a model needs few of the messages")]
+mod proto;
 
 mod damaged_checkpoints;
 #[cfg(feature = "image")]
 mod hostile_data;
 mod soak;
+#[cfg(feature = "onnx")]
+mod tables;

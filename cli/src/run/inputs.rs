@@ -6,6 +6,7 @@ use anygpu::nn::Module;
 use anygpu::onnx::{Dimension, ElementType, Model, ValueInfo};
 use anygpu::{DType, Device, Tensor};
 
+use super::generate;
 use super::images::{self, Picture};
 use super::sizes::Sizes;
 use super::{Args, named};
@@ -61,12 +62,16 @@ impl Source {
 pub fn all(args: &Args, model: &Model, device: &Device) -> Result<Vec<Input>, Failure> {
     let infos = model.inputs();
     let given = given(args, infos)?;
+    let is_made = |info: &ValueInfo| args.generate.is_some() && generate::makes(info);
+    if let Some((info, _)) = given.iter().find(|(info, _)| is_made(info)) {
+        return Err(Failure::Usage(format!("--input {}: --generate makes this input itself: leave it out", info.name)));
+    }
     let has_images = given.iter().any(|(_, source)| matches!(source, Source::Image(_)));
     images::check(args, has_images)?;
     let others: &[&str] = if has_images { &["height", "width"] } else { &[] };
     let mut sizes = Sizes::new(&args.sizes, infos, others)?;
     let missing: Vec<&ValueInfo> =
-        infos.iter().filter(|info| !given.iter().any(|(other, _)| other.name == info.name)).collect();
+        infos.iter().filter(|info| !given.iter().any(|(other, _)| other.name == info.name) && !is_made(info)).collect();
     if !missing.is_empty() && !args.random {
         return Err(Failure::Usage(report(&missing, infos)));
     }
@@ -81,6 +86,10 @@ pub fn all(args: &Args, model: &Model, device: &Device) -> Result<Vec<Input>, Fa
         let tensor = match source {
             Some(Source::Array(path)) => file(info, &path)?,
             Some(Source::Image(path)) => Picture::new(args, info, &path)?.tensor(&sizes)?,
+            // One sequence, where both dimensions are open.
+            Some(Source::List(ids)) if args.generate.is_some() && info.name == generate::IDS => {
+                of_numbers(info, &ids, vec![1, ids.len()], LIST)?
+            }
             Some(Source::List(numbers)) => list(info, &numbers, &sizes)?,
             Some(Source::Number(number)) => filled(info, number, &sizes)?,
             None => random(info, &sizes)?,
@@ -229,7 +238,7 @@ fn bounds(kind: ElementType) -> (f64, f64) {
 }
 
 /// What errors call a list of numbers.
-const LIST: &str = "the list";
+pub const LIST: &str = "the list";
 
 /// Returns numbers as a tensor of the declared type on `cpu`. `from`: where they come from, for errors.
 pub fn of_numbers(info: &ValueInfo, numbers: &[f64], shape: Vec<usize>, from: &str) -> Result<Tensor, Failure> {

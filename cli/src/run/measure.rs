@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use anygpu::Device;
 use anygpu::onnx::Outputs;
 use anygpu::profiler::Profiler;
 use serde_json::json;
@@ -22,7 +23,7 @@ pub fn timed(runs: &Runs) -> Result<(Outputs, f64), Failure> {
 }
 
 /// Returns the number below which a share of sorted numbers lies, between two neighbours in proportion.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     below + (above - below) * place.fract()
@@ -67,8 +68,16 @@ pub fn bench(runs: &Runs, first: f64, count: usize, as_json: bool) -> Result<(),
 /// # Errors
 /// As [`timed`], and those of the profiler.
 pub fn profile(runs: &Runs, as_json: bool) -> Result<(), Failure> {
-    let profiler = Profiler::start(std::slice::from_ref(&runs.device))?;
-    timed(runs)?;
+    profile_of(&runs.device, || timed(runs).map(|_| ()), as_json)
+}
+
+/// Prints the time of each op and kernel on a device while `run` runs.
+///
+/// # Errors
+/// Those of `run` and of the profiler.
+pub fn profile_of(device: &Device, run: impl FnOnce() -> Result<(), Failure>, as_json: bool) -> Result<(), Failure> {
+    let profiler = Profiler::start(std::slice::from_ref(device))?;
+    run()?;
     let profile = profiler.stop();
     if !as_json {
         return output::line(format!("\n{profile}").trim_end());

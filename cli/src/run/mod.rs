@@ -1,6 +1,7 @@
 //! `anygpu run`: runs a model of another framework, a file of ONNX.
 
 mod compare;
+mod generate;
 mod images;
 mod inputs;
 mod measure;
@@ -17,6 +18,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::values::{above_zero, at_least_one, number, whole};
 use crate::{devices, output};
+use generate::Decoder;
 use images::Layout;
 use inputs::Input;
 use outputs::Report;
@@ -29,7 +31,8 @@ use outputs::Report;
 /// numbers. It is converted to the type that the model declares if no integer changes; floats are rounded to narrower floats.
 ///
 /// Examples: anygpu run model.onnx --describe; anygpu run model.onnx --input x=data.npy --output scores=scores.npy;
-/// anygpu run classifier.onnx --input photo.png --top 5 --labels names.txt; anygpu run model.onnx --random --size batch=8 --bench
+/// anygpu run classifier.onnx --input photo.png --top 5 --labels names.txt; anygpu run model.onnx --random --size batch=8 --bench;
+/// anygpu run decoder.onnx --input input_ids=[1,2,3] --generate 64
 #[derive(clap::Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
@@ -53,8 +56,13 @@ pub struct Args {
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
     /// Print the inputs, the outputs and the operators of the model, and run nothing
-    #[arg(long, conflicts_with_all = ["inputs", "random", "sizes", "outputs", "top", "bench", "profile", "compare"])]
+    #[arg(long, conflicts_with_all = ["inputs", "random", "sizes", "outputs", "top", "bench", "profile", "compare", "generate"])]
     describe: bool,
+    /// Generate N tokens with a decoder of a language model, the most likely one each, after those of --input input_ids=[1,2,3];
+    /// its names are those of Optimum and ONNX Runtime's model builder (past_key_values.0.key, present.0.key, logits); with
+    /// --bench N, the times are those of N further runs, and with --profile that of one more token
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["random", "sizes", "outputs", "top", "compare"])]
+    generate: Option<usize>,
     /// Write an output to a .npy file; the name may be left out if the model has one output; may be given several times
     #[arg(long = "output", value_name = "[NAME=]FILE")]
     outputs: Vec<String>,
@@ -94,7 +102,7 @@ pub struct Args {
 }
 
 /// Runs the command. `as_json`: an object for each output, and one for each of `--bench`, `--profile` and the outputs of
-/// `--compare`.
+/// `--compare`; with `--generate`, one for it instead of those of outputs and `--bench`.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that do not fit the model; [`Failure::Run`] for files that cannot be read or written, a model
@@ -105,6 +113,12 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         return describe(&model, as_json);
     }
     let device = devices::one("run", &args.devices)?;
+    if let Some(count) = args.generate {
+        generate::check(&model)?;
+        let inputs = inputs::all(args, &model, &device)?;
+        let decoder = Decoder::new(model.to(&device)?, inputs, device)?;
+        return decoder.run(count, args.bench, args.profile, as_json);
+    }
     let report = Report::new(args, &model)?;
     manual_seed(args.seed);
     let inputs = inputs::all(args, &model, &device)?;

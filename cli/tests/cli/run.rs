@@ -216,3 +216,37 @@ fn pictures_are_resized_and_normalised() {
     assert_eq!(result.status.code(), Some(1));
     assert!(stderr(&result).contains("3 lines, and the output 2 classes"), "{}", stderr(&result));
 }
+
+/// The next token of `decoder.onnx` is the sum of the tokens, the mask and the last position, modulo 7: so caches, masks and positions
+/// are those of all tokens before.
+#[test]
+fn a_decoder_continues_a_prompt() {
+    let (folder, prompt) = (folder(), ["--input", "input_ids=[1,2,3]"]);
+    let mut text: Vec<usize> = vec![1, 2, 3];
+    for _ in 0..6 {
+        text.push((text.iter().sum::<usize>() + text.len() + text.len() - 1) % 7);
+    }
+    let with = |device: &str, args: &[&str]| run(folder.path(), "decoder.onnx", device, &[&prompt[..], args].concat());
+    for device in devices() {
+        let lines = json_lines(&with(device.name(), &["--generate", "6", "--bench", "2", "--profile", "--json"]));
+        let [generated, profile] = &lines[..] else { panic!("{lines:?}") };
+        let generated = &generated["generate"];
+        assert_eq!((&generated["tokens"], &generated["prompt_tokens"]), (&json!(text[3..]), &json!(3)), "{device}");
+        for key in ["prompt_seconds", "tokens_per_second", "weights_bytes", "peak_bytes"] {
+            assert!(generated[key].as_f64().is_some_and(|number| number > 0.0), "{key}: {generated}");
+        }
+        assert!(profile["profile"].as_array().is_some_and(|lines| !lines.is_empty()), "{profile}");
+    }
+    let table = with("cpu", &["--generate", "1"]);
+    for word in [format!("tokens: {}", text[3]), "prompt of 3 tokens".into(), "weights".into()] {
+        assert!(stdout(&table).contains(&word), "'{word}' is missing in {}", stdout(&table));
+    }
+    fails(&with("cpu", &["--generate", "0"]), 2, &["--generate"]);
+    fails(&with("cpu", &["--generate", "2", "--compare"]), 2, &["--generate", "--compare"]);
+    let mask = ["--input", "attention_mask=1", "--generate", "2"];
+    fails(&with("cpu", &mask), 2, &["attention_mask", "leave it out"]);
+    let alone = |args: &[&str]| run(folder.path(), "decoder.onnx", "cpu", args);
+    fails(&alone(&["--generate", "2"]), 2, &["no --input for 'input_ids'"]);
+    fails(&alone(&["--generate", "2", "--input", "input_ids=[]"]), 2, &["input_ids"]);
+    fails(&run(folder.path(), "mixed.onnx", "cpu", &["--generate", "2"]), 2, &["no input 'input_ids'", "'x': float"]);
+}

@@ -54,3 +54,40 @@ save(
     [("x", BYTE, ["n", "h", None, 3])],
     [("scores", FLOAT, ["n", 3]), ("size", LONG, [4])],
 )
+
+# A decoder of 7 tokens. The next one is the sum of all before it, of the mask and of the last position, modulo 7.
+CACHE = ["batch", 1, "past", 1]
+save(
+    "decoder",
+    [
+        helper.make_node("Gather", ["table", "input_ids"], ["key"]),
+        helper.make_node("Unsqueeze", ["key", "one"], ["keys"]),
+        helper.make_node("Concat", ["past_key_values.0.key", "keys"], ["present.0.key"], axis=2),
+        helper.make_node("ReduceSum", ["present.0.key", "all"], ["tokens"], keepdims=0),
+        helper.make_node("Unsqueeze", ["tokens", "one"], ["rows"]),
+        helper.make_node("ReduceSum", ["attention_mask", "one"], ["seen"], keepdims=1),
+        helper.make_node("ReduceMax", ["position_ids"], ["last"], axes=[1], keepdims=1),
+        helper.make_node("Add", ["seen", "last"], ["added"]),
+        helper.make_node("Cast", ["added"], ["whole"], to=FLOAT),
+        helper.make_node("Add", ["rows", "whole"], ["sum"]),
+        helper.make_node("Mod", ["sum", "seven"], ["next"], fmod=1),
+        helper.make_node("Unsqueeze", ["next", "one"], ["column"]),
+        helper.make_node("Sub", ["column", "classes"], ["apart"]),
+        helper.make_node("Abs", ["apart"], ["distance"]),
+        helper.make_node("Neg", ["distance"], ["logits"]),
+    ],
+    [
+        ("input_ids", LONG, ["batch", "tokens"]),
+        ("attention_mask", LONG, ["batch", "total"]),
+        ("position_ids", LONG, ["batch", "tokens"]),
+        ("past_key_values.0.key", FLOAT, CACHE),
+    ],
+    [("logits", FLOAT, ["batch", 1, 7]), ("present.0.key", FLOAT, ["batch", 1, "total", 1])],
+    [
+        helper.make_tensor("table", FLOAT, [7, 1], list(range(7))),
+        helper.make_tensor("classes", FLOAT, [7], list(range(7))),
+        helper.make_tensor("seven", FLOAT, [1], [7.0]),
+        helper.make_tensor("one", LONG, [1], [1]),
+        helper.make_tensor("all", LONG, [3], [1, 2, 3]),
+    ],
+)

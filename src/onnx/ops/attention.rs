@@ -227,7 +227,10 @@ impl Attend {
             return Err(fault(format!("{heads} heads of queries do not divide among {shared} heads of keys")));
         }
         let group = heads / shared;
-        if group > 1 {
+        if group > 1 && self.mask.is_none() && !self.causal && shown.is_none() && self.softcap == 0.0 {
+            // The queries of a group are rows of one product with its keys, which are read once.
+            self.q = self.q.reshape([batch, shared, group * queries, width])?;
+        } else if group > 1 {
             self.q = self.q.reshape([batch, shared, group, queries, width])?;
             (self.k, self.v) = (self.k.unsqueeze(2)?, self.v.unsqueeze(2)?);
             self.mask = self.mask.map(|mask| grouped(&mask, group)).transpose()?;

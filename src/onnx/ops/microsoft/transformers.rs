@@ -172,42 +172,66 @@ fn group_query(call: &Call) -> Result<Vec<Value>> {
     let &[batch, _, length, _] = q.shape() else { return Err(fault("queries without four dimensions")) };
     let total = call.whole(6)?.and_then(|total| total.first().copied());
     let total = size(total.ok_or_else(|| fault("the total length is missing"))?)?;
+    let filled = filled_by_all(call, batch, total, length);
     // The places that each sample has filled: none for a first prompt, whose samples may end before the longest one.
-    let past = match total == length {
-        true => Tensor::zeros([batch, 1, 1, 1], call.device)?.to_dtype(DType::I32)?,
-        false => call.x(5)?.to_dtype(DType::I32)?.add(1)?.sub(whole(length)?)?.reshape([batch, 1, 1, 1])?,
+    let past = || match filled {
+        Some(filled) => Tensor::full([batch, 1, 1, 1], whole(filled)?, call.device),
+        None => call.x(5)?.to_dtype(DType::I32)?.add(1)?.sub(whole(length)?)?.reshape([batch, 1, 1, 1]),
     };
     if call.flag("do_rotary") {
-        let places = match call.maybe(9)? {
-            Some(places) => places,
-            None => past.reshape([batch, 1])?.add(&count(length, call.device)?)?,
+        let places = call.maybe(9)?;
+        let table = |i: usize| match (&places, filled) {
+            (Some(places), _) => rows(&call.x(i)?, places),
+            (None, Some(filled)) => call.x(i)?.narrow(0, filled, length)?.unsqueeze(0),
+            (None, None) => rows(&call.x(i)?, &past()?.reshape([batch, 1])?.add(&count(length, call.device)?)?),
         };
-        let (cos, sin) = (rows(&call.x(7)?, &places)?, rows(&call.x(8)?, &places)?);
+        let (cos, sin) = (table(7)?, table(8)?);
         let interleaved = call.flag("rotary_interleaved");
         let rotated = 2 * cos.shape().last().copied().unwrap_or(0);
         q = rotate(&q, [&cos, &sin], rotated, interleaved)?;
         k = rotate(&k, [&cos, &sin], rotated, interleaved)?;
     }
     let cache = |old: Option<Tensor>, new: &Tensor| {
-        let filled = old.as_ref().map_or(0, |old| old.shape().get(2).copied().unwrap_or(0));
-        let shape = [new.shape()[0], new.shape()[1], total.saturating_sub(filled), new.shape()[3]];
+        let held = old.as_ref().map_or(0, |old| old.shape().get(2).copied().unwrap_or(0));
+        if filled == Some(held) {
+            return old.map_or_else(|| new.contiguous(), |old| Tensor::cat(&[&old, new], 2));
+        }
+        let shape = [new.shape()[0], new.shape()[1], total.saturating_sub(held), new.shape()[3]];
         let rest = Tensor::zeros(shape, call.device)?.to_dtype(new.dtype())?;
         let whole = old.map_or(Ok(rest.clone()), |old| Tensor::cat(&[&old, &rest], 2))?;
-        written(&whole, new, 2, Some(&past), false)
+        written(&whole, new, 2, Some(&past()?), false)
     };
     let (k, v) = (cache(call.maybe(3)?, &k)?, cache(call.maybe(4)?, &v)?);
-    let behind = behind(&past, length, k.shape()[2])?;
+    let (size, softcap) = (call.int("local_window_size", -1), call.float("softcap", 0.0));
+    let all_seen = size < 0 || usize::try_from(size).is_ok_and(|size| size >= total);
+    // One token sees all before it, and a prompt is what causal attention is for: neither needs a mask.
+    let plain = all_seen && k.shape()[2] == total && call.value(10).is_none() && softcap == 0.0;
+    if let Some(filled) = filled.filter(|filled| plain && (length == 1 || *filled == 0)) {
+        let causal = filled == 0 && length > 1;
+        return outputs(call, Attend { q, k, v, mask: None, scale: scale(call), softcap, causal });
+    }
+    let behind = behind(&past()?, length, k.shape()[2])?;
     let mut bias = Bias::default();
     bias.allow(behind.ge(0)?)?;
-    let size = call.int("local_window_size", -1);
     if size >= 0 {
         bias.allow(behind.lt(window(size))?)?;
     }
     if let Some(added) = call.maybe(10)? {
         bias.added = Some(added.to_dtype(DType::F32)?);
     }
-    let softcap = call.float("softcap", 0.0);
     outputs(call, Attend { q, k, v, mask: bias.mask()?, scale: scale(call), softcap, causal: false })
+}
+
+/// Returns the places of the cache that every sample has filled before `length` further ones, if all have filled as many and the host
+/// knows it.
+fn filled_by_all(call: &Call, batch: usize, total: usize, length: usize) -> Option<usize> {
+    if total == length {
+        return Some(0);
+    }
+    let last = total.checked_sub(1)?;
+    let all = call.value(5)?.array()?.to_ints();
+    let alike = all.len() == batch && all.iter().all(|&one| usize::try_from(one) == Ok(last));
+    if alike { total.checked_sub(length) } else { None }
 }
 
 /// As ONNX's, with its inputs in another order; one place is that of the first position.

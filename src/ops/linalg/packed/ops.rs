@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use anygpu_host::packed::Packed as OnHost;
+use anygpu_host::packed::{OfRow, Packed as OnHost};
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::Form;
@@ -49,7 +50,8 @@ impl<'a> Floats<'a> {
         match self {
             Floats::Single(all) => out.copy_from_slice(&all[first..][..count]),
             Floats::Half(all) => {
-                out.iter_mut().zip(&all[first..]).for_each(|(out, bits)| *out = f16::from_bits(*bits).to_f32());
+                let halves: &[f16] = bytemuck::cast_slice(&all[first..][..count]);
+                halves.convert_to_f32_slice(out);
             }
             Floats::Brain(all) => {
                 out.iter_mut().zip(&all[first..]).for_each(|(out, bits)| *out = bf16::from_bits(*bits).to_f32());
@@ -60,28 +62,25 @@ impl<'a> Floats<'a> {
 
 /// Zeros on the host as they are stored.
 enum Zeros<'a> {
-    Middle,
     /// Bytes, and how many a row has.
     Integers(&'a [u8], usize),
     Floats(Floats<'a>),
 }
 
 impl<'a> Zeros<'a> {
-    fn of(input: Option<&CpuIn<'a, Dense>>) -> Zeros<'a> {
-        match input {
-            Some(input) if input.dtype() == DType::U8 => {
+    fn of(input: &CpuIn<'a, Dense>) -> Zeros<'a> {
+        match input.dtype() {
+            DType::U8 => {
                 let bytes = &input.through(input.layout()).all()[input.offset()..][..input.elem_count()];
                 Zeros::Integers(bytes, input.shape()[1])
             }
-            Some(input) => Zeros::Floats(Floats::of(input)),
-            None => Zeros::Middle,
+            _ => Zeros::Floats(Floats::of(input)),
         }
     }
 
     /// Writes the zeros of a row.
     fn read(&self, bits: usize, row: usize, out: &mut [f32]) {
         match self {
-            Zeros::Middle => out.fill((1 << (bits - 1)) as f32),
             Zeros::Floats(floats) => floats.read(row * out.len(), out),
             Zeros::Integers(bytes, each) => {
                 let bytes = &bytes[row * each..][..*each];
@@ -99,7 +98,8 @@ fn on_host<R>(form: Form, inputs: &[CpuIn<Dense>], f: impl FnOnce(OnHost) -> R) 
     let (blocks, bits) = (form.blocks(), form.bits);
     let integers = &inputs[0];
     let words: &[u32] = integers.through(integers.layout()).all();
-    let (scales, zeros) = (Floats::of(&inputs[1]), Zeros::of(inputs.get(2)));
+    let (scales, zeros) = (Floats::of(&inputs[1]), inputs.get(2).map(Zeros::of));
+    let zeros = zeros.as_ref().map(|zeros| move |row: usize, out: &mut [f32]| zeros.read(bits, row, out));
     f(OnHost {
         words: &words[integers.offset() / 4..][..integers.elem_count() / 4],
         bits,
@@ -107,7 +107,7 @@ fn on_host<R>(form: Form, inputs: &[CpuIn<Dense>], f: impl FnOnce(OnHost) -> R) 
         blocks,
         depth: form.k,
         scales: &|row, out| scales.read(row * blocks, out),
-        zeros: &|row, out| zeros.read(bits, row, out),
+        zeros: zeros.as_ref().map(|zeros| zeros as OfRow),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | product | way |
 //! |---|---|
-//! | at most [`MOST_ROWS`] rows, on the host | `crates/host/src/packed.rs` |
+//! | at most [`MOST_ON_HOST`] rows, on the host | `crates/host/src/packed.rs` |
 //! | at most [`MOST_ROWS`] rows, on hardware | [`Way::Shared`]: neighbouring invocations read neighbouring words of a row |
 //! | at most [`MOST_ROWS`] rows, on software adapters | [`Way::Alone`]: barriers are slow there |
 //! | others, and loops that are too long for a driver ([`Caps::loop_budget`]) | products with parts of the matrix that are widened |
@@ -19,8 +19,11 @@ use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::stored::{Stored, words};
 use crate::ops::variants::Adapter;
 
-/// The most rows that are multiplied from words.
+/// The most rows that an adapter multiplies from words.
 pub(super) const MOST_ROWS: usize = 8;
+
+/// The most rows that the host multiplies from words. With more, these rows are read from memory for every few rows of the matrix.
+pub(super) const MOST_ON_HOST: usize = 64;
 
 /// Who computes a product from words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +88,7 @@ fn order(caps: &Caps) -> &'static [&'static PackedVariant] {
 /// Those of a trial of the kernels.
 pub(super) fn multiplies_words(device: &Device, form: Form, sizes: [usize; 2]) -> Result<bool> {
     match device.backend()? {
-        Backend::Cpu(_) => Ok(sizes[0] <= MOST_ROWS),
+        Backend::Cpu(_) => Ok(sizes[0] <= MOST_ON_HOST),
         Backend::Gpu(gpu) => suits(&**gpu, form, sizes),
     }
 }
@@ -184,6 +187,9 @@ mod tests {
                 assert_eq!(suits(&device, form, [m, 4096])?, from_words, "{m} rows");
                 assert_eq!(device.chosen(&FAMILY, &Params::new(form, [m, 4096]))?.way, expected);
             }
+        }
+        for (m, from_words) in [(1, true), (64, true), (65, false)] {
+            assert_eq!(multiplies_words(&Device::cpu(), form, [m, 4096])?, from_words, "{m} rows on the host");
         }
         let short = Caps { loop_budget: Some(60_000), ..LAVAPIPE };
         assert!(suits(&short, form, [1, 4096])?);
