@@ -376,6 +376,7 @@ impl fmt::Display for Table {
         )?;
         writeln!(f, "| workload | launches | their ms | {} |\n{}", cards.join(" | "), rule(3 + cards.len()))?;
         self.workloads.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        f.write_str(BELOW)?;
         if !self.untraced.is_empty() {
             writeln!(f, "\n## Not traced\n")?;
             self.untraced.iter().try_for_each(|line| writeln!(f, "{line}"))?;
@@ -383,6 +384,23 @@ impl fmt::Display for Table {
         Ok(())
     }
 }
+
+/// What limits the kernels that are below the aims.
+const BELOW: &str = "
+## Below the aims
+
+The aims are at most 1.25 times the least in *moved*, 75 % in *lanes*, and 60 % of the roofline on each card. What is below:
+
+- Products and convolutions in tiles, and attention, *move* 1.4 to 24 times the least: workgroups read what others have read, mostly from
+  the last cache. Where the grid is large enough, the memory of workgroups (W) is the limit, which gives 16 multiply-adds a load.
+- Radeon 780M: its last cache of 2 MiB does not hold the panels of large products and convolutions. Tiles of 128 x 128 would move half;
+  they are for grids that fill a large card, and WebGPU does not tell how many units a card has.
+- A small letter: the grid is too small for the card. Gradients of small weights, the last layers of LeNet, and products of 1024 tokens
+  on an H100 need sums in parts, and so a further launch, which takes longer than it saves by this model.
+- The *lanes* of `softmax_rows` with rows of 1000: 250 vectors for 64 invocations in four turns, and few of them in its sums over the
+  workgroup. Memory is the limit. Those of `norm_merge`, `reduce_rows` and `fused`: a few numbers, whose launch takes longer.
+- `pack` of small operands, `copy.strided` and `reduce` of a few workgroups take less than 3 µs; a launch takes longer.
+";
 
 #[cfg(test)]
 mod tests {
