@@ -72,9 +72,9 @@ def attribute(name, value):
     return f"{name}:{'f' if isinstance(value, float) else 'i'}={value}"
 
 
-def case(op, inputs, count=1, given=1, near=0, **attributes):
+def case(op, inputs, count=1, given=1, near=0, shown=None, **attributes):
     domain = "com.microsoft" if op.startswith(":") else ""
-    outputs = run(op.lstrip(":"), inputs, count, domain, attributes)
+    outputs = run(op.lstrip(":"), inputs, count, domain, attributes)[:shown]
     lists = [" ".join(attribute(*pair) for pair in attributes.items()), "; ".join(map(array, inputs)), str(given)]
     lines.append(" | ".join([op, *lists, "; ".join(map(array, outputs)), str(near)]))
 
@@ -275,14 +275,14 @@ def group_query():
     turns = np.outer(np.arange(8), 0.5 ** np.arange(8))
     tables = [np.round(f(turns), 3).astype(np.float32) for f in (np.cos, np.sin)]
 
-    def one(length, past, last, count=3, given=None, **attributes):
+    def one(length, past, last, **attributes):
         """Four heads of width 16 that share two, `length` tokens after `past`; `last` is that of each sample."""
         batch, total = len(last), past + length
-        caches = [made(batch, 2, past, 16, by=by) for by in (3, 11)] if past is not None else [None, None]
+        caches = [made(batch, 2, past, 16, by=by) for by in (3, 11)]
         new = [made(batch, length, 64), made(batch, length, 32, by=7), made(batch, length, 32, by=9)]
         rotary = tables if attributes.get("do_rotary") else []
         inputs = [*new, *caches, i32(last), i32([total]), *rotary]
-        case(":GroupQueryAttention", inputs, count, given or len(new), near=3e-6, num_heads=4, kv_num_heads=2, **attributes)
+        case(":GroupQueryAttention", inputs, 3, **{"given": 3, "near": 3e-6, "num_heads": 4, "kv_num_heads": 2, **attributes})
 
     one(3, 0, [2])
     one(3, 0, [2, 2], do_rotary=1)
@@ -294,7 +294,7 @@ def group_query():
     one(3, 0, [2], local_window_size=2)
     one(1, 3, [3], softcap=2.0)
     # What follows the last key of a sample in its cache is left open.
-    one(1, 3, [3, 1], 1, do_rotary=1)
+    one(1, 3, [3, 1], shown=1, do_rotary=1)
 
 
 for part in [regions, suppression, clipped, pools_and_pads, quantised, fused, attention, group_query]:
