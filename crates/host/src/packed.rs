@@ -351,7 +351,6 @@ fn rows_of<S: Simd, const BITS: usize, const EACH: usize, const M: usize>(
         let word = if at < words.len() { words[at] } else { simd.partial_load_u32s(rest) };
         let halves = [word, simd.wrapping_dyn_shr_u32s(word, half)];
         let mut products = [simd.splat_f32s(0.0); M];
-        #[expect(clippy::needless_range_loop, reason = "as the loops over rows, which the compiler unrolls")]
         for j in 0..EACH {
             let place = j % (EACH / 2);
             let integer = simd.and_u32s(halves[j / (EACH / 2)], masks[place]);
