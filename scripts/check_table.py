@@ -23,6 +23,9 @@ SHARED = {
     "matmul/dots": 22,
     "matmul/slices": 25,
     "matmul/strided": 25,
+    "index_add/shared": 6,
+    "index_reduce/shared": 1,
+    "scatter_add/shared": 7,
 }
 
 

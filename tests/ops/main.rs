@@ -37,7 +37,7 @@ use anygpu::check::{self, Options, Table};
 const ON_ADAPTERS_ONLY: usize = 921;
 
 /// Cases that only one of several software adapters runs.
-const SHARED: usize = 95;
+const SHARED: usize = 134;
 
 /// Checks one family on every device, and reports all failures together.
 fn run(family: &str) {

@@ -14,7 +14,7 @@
 //! On software adapters each row is computed by one invocation: barriers are slow there. The kernels that share rows run there where the
 //! op table asks for them.
 
-use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Kernel, Suits, Variant, params};
+use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, Suits, Variant, params};
 use crate::device::{Backend, Device};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -291,20 +291,20 @@ fn attempt(gpu: &Gpu, variant: &'static RowVariant) -> Result<Option<String>> {
         let sizes = [count, length, 1];
         let x = numbers(count * length, 7);
         let input = gpu.upload(bytemuck::cast_slice(&x))?;
-        let run = |kernels: Vec<Kernel>| kernels.into_iter().try_for_each(|kernel| gpu.run(kernel));
-        let (softmax, sum, place) = (gpu.alloc(count * length)?, gpu.alloc(count)?, gpu.alloc(count)?);
-        run(softmax::kernels(gpu, (&input, 0), sizes, false, way, &softmax)?)?;
-        run(reduce::kernels(gpu, (&input, 0, DType::F32), Reduction::Sum, sizes, Some(way), &sum)?)?;
-        run(argmax::kernels(gpu, (&input, 0, DType::F32), false, sizes, Some(way), &place)?)?;
-        let running = gpu.alloc(count * length)?;
         let elements = (&input, 0, DType::F32);
-        run(scan::kernels(gpu, elements, Reduction::Sum, sizes, Some(variant.way), &running)?)?;
-        let running = gpu.download(&running, 0, count * length)?;
-        let sorted = gpu.alloc(count * length)?;
-        run(sort::order(gpu, elements, [count, length], false, Some(variant.way), &sorted)?.0)?;
-        let sorted = gpu.download(&sorted, 0, count * length)?;
-        let softmax = gpu.download(&softmax, 0, count * length)?;
-        let (sum, place) = (gpu.download(&sum, 0, count)?, gpu.download(&place, 0, count)?);
+        // One result after the other: a trial may fall into a step whose memory is measured.
+        let computed = |count: usize, kernels: &dyn Fn(&Buffer) -> Result<Vec<Kernel>>| {
+            let out = gpu.alloc(count)?;
+            kernels(&out)?.into_iter().try_for_each(|kernel| gpu.run(kernel))?;
+            gpu.download(&out, 0, count)
+        };
+        let all = count * length;
+        let softmax = computed(all, &|out| softmax::kernels(gpu, (&input, 0), sizes, false, way, out))?;
+        let sum = computed(count, &|out| reduce::kernels(gpu, elements, Reduction::Sum, sizes, Some(way), out))?;
+        let place = computed(count, &|out| argmax::kernels(gpu, elements, false, sizes, Some(way), out))?;
+        let sharing = Some(variant.way);
+        let running = computed(all, &|out| scan::kernels(gpu, elements, Reduction::Sum, sizes, sharing, out))?;
+        let sorted = computed(all, &|out| Ok(sort::order(gpu, elements, [count, length], false, sharing, out)?.0))?;
         for (i, row) in x.chunks(length).enumerate() {
             let describe = |what: &str, got: f64, expected: f64| {
                 Some(format!("{what} of row {i} of [{count}, {length}]: got {got}, expected {expected}"))
