@@ -16,6 +16,10 @@
 /// those of one place.
 const SHORT = 32u;
 
+/// The square of the mean of a part, in variances, from which on it is computed again: far from 0, a sum loses what the sum of
+/// differences keeps.
+const FAR = 64.0;
+
 /// Returns the c and the k of an invocation, so that neighbours read neighbouring elements.
 fn channel_and_chunk(i: u32) -> vec2<u32> {
     if p.inner >= SHORT {
@@ -52,23 +56,29 @@ fn moments(id: Id) {
     let ck = channel_and_chunk(i);
     let step = place_of(0u, p.chunks);
     var at = place_of(ck.x, ck.y);
-    var mean = 0.0;
-    if CENTRE {
-        // Differences from an element are small, also where the elements are not: so the mean is right to its last place.
-        let base = x[p.x_offset + index(at)];
-        var sum = 0.0;
-        for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
-            sum += x[p.x_offset + index(at)] - base;
-            at = further(at, step);
-        }
-        mean = base + sum / elements(ck.y);
+    var sum = 0.0;
+    for (var e = ck.y; CENTRE && e < p.outer * p.inner; e += p.chunks) {
+        sum += x[p.x_offset + index(at)];
+        at = further(at, step);
     }
+    let count = elements(ck.y);
+    var mean = sum / count;
     var squares = 0.0;
     at = place_of(ck.x, ck.y);
     for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
         let d = x[p.x_offset + index(at)] - mean;
         squares += d * d;
         at = further(at, step);
+    }
+    if CENTRE && mean * mean * count > FAR * squares {
+        sum = 0.0;
+        at = place_of(ck.x, ck.y);
+        for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
+            sum += x[p.x_offset + index(at)] - mean;
+            at = further(at, step);
+        }
+        mean += sum / count;
+        squares = max(squares - sum * (sum / count), 0.0);
     }
     let to = 2u * (ck.x * p.chunks + ck.y);
     made[to] = mean;

@@ -35,7 +35,7 @@ pub(super) struct Faults {
 }
 
 impl Gpu {
-    /// Returns the buffer into which a kernel writes a fault, and the number of `op` in it.
+    /// Returns the buffer into which a kernel that is [checking](super::Kernel::checking) writes a fault, and the number of `op` in it.
     pub(crate) fn fault_record(&self, op: &'static str, checked: Checked) -> Result<(Buffer, u32)> {
         let mut ops = sync::lock(&self.faults.ops);
         let position = ops.iter().position(|&known| known == (op, checked)).unwrap_or_else(|| {
@@ -52,9 +52,13 @@ impl Gpu {
                 buffer.insert(record).clone()
             }
         };
-        drop(buffer);
-        self.faults.expected.store(true, Ordering::Release);
         Ok((record, position as u32 + 1))
+    }
+
+    /// Says that a kernel was recorded that can find a fault. Before, a wait, which may be that of another thread or of a trial, would
+    /// look for it too early, and none would look for it later.
+    pub(super) fn expect_fault(&self) {
+        self.faults.expected.store(true, Ordering::Release);
     }
 
     /// Waits for the recorded work, and returns the first fault that its kernels found.

@@ -35,6 +35,8 @@ pub(crate) struct Kernel {
     pub(super) groups: [u32; 3],
     /// Set if the kernel may be fused with others.
     pub(super) link: Option<Link>,
+    /// Whether it may find a fault: [`Gpu::fault_record`].
+    pub(super) checks: bool,
     /// The op that it computes; empty if none.
     pub(super) op: &'static str,
 }
@@ -92,6 +94,7 @@ impl Kernel {
             outputs: Vec::new(),
             groups: [0; 3],
             link: None,
+            checks: false,
             op: "",
         })
     }
@@ -104,6 +107,11 @@ impl Kernel {
     /// Returns the call of the kernel's pipeline with its buffers.
     pub(super) fn dispatch<'a>(&'a self, pipeline: &'a Pipeline, buffers: &'a [&'a Buffer]) -> Dispatch<'a> {
         Dispatch { pipeline, params: &self.params.words, buffers, groups: self.groups, op: self.op.into() }
+    }
+
+    /// Says that the kernel may find a fault, which the next wait after it is recorded looks for.
+    pub fn checking(self) -> Self {
+        Kernel { checks: true, ..self }
     }
 
     /// Says that the kernel computes a formula element by element, so that it may be fused with others.
@@ -192,7 +200,12 @@ impl Gpu {
         self.check_lengths(kernel.inputs.iter().chain(&kernel.outputs))?;
         self.pace()?;
         self.collect_times();
-        self.chain_or_run(kernel)
+        let checks = kernel.checks;
+        self.chain_or_run(kernel)?;
+        if checks {
+            self.expect_fault();
+        }
+        Ok(())
     }
 
     /// Records the kernels of the op `name` with the result `out`. Elementwise kernels that follow may become a part of the last one.

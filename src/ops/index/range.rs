@@ -52,5 +52,5 @@ fn kernel(
     let (count, offset) = (index.elem_count(), index.offset());
     let params = Params { count, offset, size, ignored: ignored.unwrap_or(0), op: number };
     let kernel = Kernel::build(SHADER, "index_check", params).constant("IGNORE", ignored.is_some());
-    Ok(kernel.input(index).output(&record).each(count))
+    Ok(kernel.input(index).output(&record).each(count).checking())
 }

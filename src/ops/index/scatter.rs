@@ -122,7 +122,7 @@ impl Op for Scatter {
         let picks = src.shape()[self.dim];
         let rows = if self.shared { 1 } else { outer * inner };
         let (count, edges) = (outer * size * inner, rows * (size + 1));
-        let mut kernels = Vec::new();
+        let mut kernels = vec![check_on_adapter(gpu, self.name(), index, size, None)?];
         // The indices as rows: [A, K, B] → [A, B, K].
         let (mut buffer, mut offset) = (index.as_buffer().clone(), index.offset());
         if !self.shared && inner > 1 {
@@ -145,8 +145,6 @@ impl Op for Scatter {
         let kernel = kernel.constant("SHARED", self.shared).constant("OP", self.mode.code());
         kernels.push(kernel.input(&sorted).output(&starts).each(edges));
         let variant = if assign { &ALONE } else { gpu.chosen(&FAMILY, &params(count, (0, 0), 0))? };
-        // After the trials of variants, which wait, and would look for its fault before it is recorded.
-        kernels.insert(0, check_on_adapter(gpu, self.name(), index, size, None)?);
         let chunks = if assign { 1 } else { picks.div_ceil(CHUNK).max(1) };
         let mut sums = |base: &Buffer, count, from: (usize, usize), out: &Buffer| {
             for chunk in 0..chunks {

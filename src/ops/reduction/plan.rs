@@ -1,12 +1,15 @@
 //! How many invocations of an adapter compute a row of a reduction, a softmax or a cross-entropy: [`way`], by the sizes of
-//! `[A, R, B]`, of which R is reduced.
+//! `[A, R, B]`, of which R is reduced. [`Columns`] says it for reductions with B > 1, and [`by_chunks`] for the order and the running
+//! results of rows.
 //!
 //! On hardware, neighbouring invocations must read neighbouring elements. Else each load of a subgroup moves as many sectors of 32 bytes
 //! as it has invocations, and few rows leave most of a card without work. (The limits of size are estimates, and were never timed.)
 //!
 //! | rows | way |
 //! |---|---|
-//! | B > 1 | [`Way::Alone`]: neighbouring invocations have neighbours along B; sums of few columns are shared by workgroups: [`Columns`] |
+//! | B > 1 | [`Way::Alone`]: neighbouring invocations have neighbours along B |
+//! | reductions with B > 1 and fewer than [`LANES`] results | workgroups share [`Columns`] |
+//! | sorting, and running results, of at least [`SHORTEST_CHUNK`] elements with B = 1 | a workgroup has a chunk of a row |
 //! | shorter than [`SHORTEST`] loads | [`Way::Alone`]: the rows of a subgroup are a few sectors, all of which it uses |
 //! | others | [`Way::Shared`] by an invocation for each [`LOADS`] loads, at least [`FEWEST`] and at most [`WIDE`] |
 //! | so few that a large card would not have [`LANES`] invocations | by as many as there are loads, up to [`WIDE`], and then in parts |
@@ -42,8 +45,7 @@ const FEWEST: usize = 8;
 /// Invocations that keep a large card busy.
 const LANES: usize = 1 << 16;
 
-/// The fewest loads of an invocation in a row that several workgroups have parts of, and in a column: a column has no fewer launches
-/// in one part only.
+/// The fewest loads of an invocation in a row, and in a column, that several workgroups have parts of. Parts cost a further launch.
 const LOADS_OF_PART: usize = 8;
 const LOADS_OF_COLUMN: usize = 16;
 
@@ -144,7 +146,7 @@ impl Columns {
     /// Those of a trial of the variants.
     pub fn shared(&self, device: &impl Adapter, offset: usize) -> Result<Option<ColumnParams>> {
         let [outer, reduced, inner] = self.sizes;
-        if inner == 1 || reduced < SHORTEST || outer == 0 || outer * inner >= LANES {
+        if inner < 2 || reduced < SHORTEST || outer == 0 || outer * inner >= LANES {
             return Ok(None);
         }
         let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };

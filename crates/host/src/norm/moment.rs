@@ -8,6 +8,9 @@ pub(super) const BLOCK: usize = 2048;
 /// Rows of fewer elements are collected until there is a block.
 pub(super) const SHORT: usize = BLOCK / 16;
 
+/// The square of the mean, in variances, from which on it is computed again.
+const FAR: f64 = 64.0;
+
 /// The count and the mean of some elements, and the sum of their squared distances from it. Two moments combine to that
 /// of all their elements (Chan et al., 1979). So elements that are read twice are still in the cache, and large squares
 /// are not subtracted.
@@ -45,12 +48,24 @@ impl Moment {
     #[inline(always)]
     fn of(values: &[f32], centre: bool) -> Moment {
         let count = values.len() as f64;
-        // Differences from an element are small, also where the elements are not: so the mean is right to its last place.
-        let base = values.first().copied().unwrap_or_default();
-        let mean = if centre { f64::from(base) + total(values, |v| v - base) / count } else { 0.0 };
-        let around = mean as f32;
-        let squares = total(values, |v| (v - around) * (v - around));
-        let rounded = mean - f64::from(around);
+        if !centre {
+            return Moment::around(values, 0.0);
+        }
+        let moment = Moment::around(values, total(values, |v| v) / count);
+        if moment.mean * moment.mean * count <= FAR * moment.squares || moment.mean == 0.0 {
+            return moment;
+        }
+        // Far from 0, sums of f32 lose what sums of differences keep.
+        let near = moment.mean as f32;
+        Moment::around(values, f64::from(near) + total(values, |v| v - near) / count)
+    }
+
+    /// Returns the moment of a slice with this mean.
+    #[inline(always)]
+    fn around(values: &[f32], mean: f64) -> Moment {
+        let (count, near) = (values.len() as f64, mean as f32);
+        let squares = total(values, |v| (v - near) * (v - near));
+        let rounded = mean - f64::from(near);
         Moment { count, mean, squares: squares - count * rounded * rounded }
     }
 
