@@ -1,9 +1,9 @@
 // A product in tiles as in matmul_blocks.wgsl, from the operands where they are instead of from panels: for products that are
-// too small for panels to be worth it (after unpacked_places.wgsl and tile_product.wgsl), in slices of k if there are few tiles. An invocation moves vectors of four
-// rows of one step of k, and of four columns. Neighbours move neighbouring steps of an operand that is DEEP, whose steps lie
-// side by side, else neighbouring vectors.
+// too small for panels to be worth it (after unpacked_places.wgsl and tile_product.wgsl); in slices of k if there are few tiles.
+// An invocation moves vectors of four rows of one step of k, and of four columns. Neighbours move neighbouring steps of an
+// operand that is DEEP, whose steps lie side by side, else neighbouring vectors.
 
-// The vectors that an invocation moves for a tile, and invocations that move one step of k.
+// The invocations that move one step of k, and the vectors that each moves for a tile.
 const ACROSS = ROWS * COLUMNS * SLICES / DEPTH;
 const MOVED = COLUMNS * 2u / ACROSS;
 

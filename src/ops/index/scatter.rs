@@ -138,7 +138,7 @@ impl Op for Scatter {
         let params = |count: usize, (row, base_offset): (usize, usize), first: usize| {
             let (src_offset, last) = (src.offset(), first + CHUNK);
             let params =
-                Params { count, inner, size, picks, row, base_offset, src_offset, first, last, lanes: 1, across: 1 };
+                Params { count, inner, size, picks, row, base_offset, src_offset, first, last, ..Params::default() };
             params.shared(self.shared)
         };
         let kernel = Kernel::build(SHADER, "bounds", params(edges, (0, 0), 0)).header(scalar_header(dtype));

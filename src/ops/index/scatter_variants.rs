@@ -8,6 +8,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, scalar_header};
 use crate::ops::linalg::matmul_variants::numbers;
 
 params! {
+    #[derive(Default)]
     pub(super) struct Params {
         count: usize,
         inner: usize,
@@ -109,20 +110,7 @@ fn attempt(gpu: &Gpu, variant: &'static ScatterVariant) -> Result<Option<String>
         (base_buffer?, src_buffer?, gpu.upload(&starts)?, gpu.upload(&order)?);
     let out = gpu.alloc(size * inner)?;
     for (first, last) in [(0, 200), (200, picks)] {
-        let count = size * inner;
-        let params = Params {
-            count,
-            inner,
-            size,
-            picks,
-            row: 0,
-            base_offset: 0,
-            src_offset: 0,
-            first,
-            last,
-            lanes: 1,
-            across: 1,
-        };
+        let params = Params { count: size * inner, inner, size, picks, first, last, ..Params::default() };
         gpu.run(kernel(variant, params.shared(true), (DType::F32, true, 0), |kernel| {
             kernel.input(&base_buffer).input(&starts_buffer).input(&order_buffer).input(&src_buffer).output(&out)
         }))?;
@@ -149,20 +137,7 @@ mod tests {
     #[test]
     fn workgroups_add_up_what_few_elements_have_of_many() -> Result<()> {
         let chosen = |device: &Caps, [size, inner, picks]: [usize; 3]| -> Result<&str> {
-            let count = size * inner;
-            let params = Params {
-                count,
-                inner,
-                size,
-                picks,
-                row: 0,
-                base_offset: 0,
-                src_offset: 0,
-                first: 0,
-                last: picks,
-                lanes: 1,
-                across: 1,
-            };
+            let params = Params { count: size * inner, inner, size, picks, last: picks, ..Params::default() };
             Ok(device.chosen(&FAMILY, &params.shared(true))?.name)
         };
         for (sizes, expected) in [

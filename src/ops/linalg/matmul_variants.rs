@@ -10,10 +10,11 @@ pub(super) const PLACES: &str = wgsl!("linalg/matmul_places");
 pub(in crate::ops) const PRODUCT: &str = wgsl!("linalg/matmul_product");
 pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("linalg/tile_product");
 pub(in crate::ops) const OF_64: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\nconst SLICES = 1u;\n";
+pub(in crate::ops) const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\nconst SLICES = 1u;\n";
+pub(super) const OF_64_IN_SLICES: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\nconst SLICES = 4u;\n";
 /// The text before the source of products whose subgroups share loads.
 pub(in crate::ops) const SUBGROUP_SUMS: &str = wgsl!("linalg/subgroup_sums");
 pub(super) const SUBGROUP_TILES: &str = wgsl!("linalg/subgroup_tiles");
-const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\nconst SLICES = 1u;\n";
 
 shader!(SUBGROUPS_SHADER: ProductParams = "linalg/matmul_subgroups", after [PLACES, PRODUCT, PUT, SUBGROUP_SUMS, SUBGROUP_TILES]);
 shader!(PANELS_SHADER: ProductParams = "linalg/matmul_panels", after [PLACES, PRODUCT, PUT]);

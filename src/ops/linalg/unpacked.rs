@@ -7,7 +7,7 @@ use crate::device::gpu::{
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::linalg::matmul_variants::{
-    OF_64, PRODUCT, SUBGROUP_SUMS, SUBGROUP_TILES, TILE_PRODUCT, numbers, workgroups_that_share,
+    OF_64, OF_64_IN_SLICES, PRODUCT, SUBGROUP_SUMS, SUBGROUP_TILES, TILE_PRODUCT, numbers, workgroups_that_share,
 };
 use crate::ops::linalg::panels::{INDEX_MAP, MAX_SOFTWARE_DEPTH, row_tiles};
 use crate::ops::linalg::plan::FEW;
@@ -41,7 +41,7 @@ const TILE_PLACES: &str = wgsl!("linalg/unpacked_places");
 shader!(DIRECT_SHADER: UnpackedParams = "linalg/matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(DOTS_SHADER: UnpackedParams = "linalg/matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(STRIDED_SHADER: UnpackedParams = "linalg/matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64, TILE_PRODUCT]);
-shader!(SLICES_SHADER: UnpackedParams = "linalg/matmul_strided" named "matmul_slices", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, "const ROWS = 8u;\nconst COLUMNS = 8u;\nconst SLICES = 4u;\n", TILE_PRODUCT]);
+shader!(SLICES_SHADER: UnpackedParams = "linalg/matmul_strided" named "matmul_slices", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64_IN_SLICES, TILE_PRODUCT]);
 shader!(SHARED_SHADER: UnpackedParams = "linalg/matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES, wgsl!("linalg/fours_anywhere")]);
 
 impl UnpackedParams {

@@ -106,13 +106,12 @@ impl Rows {
 ///
 /// Those of a trial of the variants.
 pub(in crate::ops) fn way(device: &impl Adapter, rows: Rows) -> Result<Way> {
-    let [outer, reduced, inner] = rows.sizes;
+    let [outer, _, inner] = rows.sizes;
     let loads = rows.loads();
     if inner != 1 || loads < SHORTEST || outer == 0 {
         return Ok(Way::Alone);
     }
-    let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
-    if device.chosen(&FAMILY, &params)?.way == Sharing::Alone {
+    if sharing(device, rows.sizes)? == Sharing::Alone {
         return Ok(Way::Alone);
     }
     let most = loads.next_power_of_two().clamp(FEWEST, WIDE);
@@ -149,8 +148,7 @@ impl Columns {
         if inner < 2 || reduced < SHORTEST || outer == 0 || outer * inner >= LANES {
             return Ok(None);
         }
-        let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
-        if device.chosen(&FAMILY, &params)?.way == Sharing::Alone {
+        if sharing(device, self.sizes)? == Sharing::Alone {
             return Ok(None);
         }
         let loads = inner / self.width;
@@ -200,10 +198,13 @@ const SHORTEST_CHUNK: usize = 256;
 /// # Errors
 ///
 /// Those of a trial of the variants.
-pub(in crate::ops) fn by_chunks(device: &impl Adapter, [outer, reduced, inner]: [usize; 3]) -> Result<Sharing> {
-    if inner != 1 || reduced < SHORTEST_CHUNK || outer == 0 {
-        return Ok(Sharing::Alone);
-    }
+pub(in crate::ops) fn by_chunks(device: &impl Adapter, sizes: [usize; 3]) -> Result<Sharing> {
+    let [outer, reduced, inner] = sizes;
+    if inner != 1 || reduced < SHORTEST_CHUNK || outer == 0 { Ok(Sharing::Alone) } else { sharing(device, sizes) }
+}
+
+/// Returns the variant for `[A, R, B]`.
+fn sharing(device: &impl Adapter, [outer, reduced, inner]: [usize; 3]) -> Result<Sharing> {
     let params = Params { offset: 0, outer, reduced, inner, parts: 1, span: reduced, lanes: 1 };
     Ok(device.chosen(&FAMILY, &params)?.way)
 }

@@ -52,12 +52,12 @@ impl Moment {
             return Moment::around(values, 0.0);
         }
         let moment = Moment::around(values, total(values, |v| v) / count);
-        if moment.mean * moment.mean * count <= FAR * moment.squares || moment.mean == 0.0 {
-            return moment;
-        }
         // Far from 0, sums of f32 lose what sums of differences keep.
-        let near = moment.mean as f32;
-        Moment::around(values, f64::from(near) + total(values, |v| v - near) / count)
+        if moment.mean * moment.mean * count > FAR * moment.squares {
+            let near = moment.mean as f32;
+            return Moment::around(values, f64::from(near) + total(values, |v| v - near) / count);
+        }
+        moment
     }
 
     /// Returns the moment of a slice with this mean.

@@ -11,7 +11,7 @@ use crate::device::gpu::{
 };
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::linalg::matmul_variants::{PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
+use crate::ops::linalg::matmul_variants::{OF_64, OF_128, PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
 use crate::ops::spatial::window::WINDOW;
 use crate::ops::stored::{HALVES, Stored, words};
 use crate::ops::tiling::Sizes;
@@ -61,13 +61,13 @@ const PLACES: &str = wgsl!("spatial/conv/conv_implicit_places");
 const STEPS: &str = wgsl!("spatial/conv/conv_implicit_steps");
 
 macro_rules! implicit {
-    ($id:ident, $name:literal, $tile:literal) => {
+    ($id:ident, $name:literal, $tile:expr) => {
         shader!($id: ImplicitParams = "spatial/conv/conv_implicit" named $name, after [WINDOW, HALVES, PLACES, PRODUCT, PUT, $tile, TILE_PRODUCT, STEPS]);
     };
 }
 implicit!(SHADER_32, "conv_implicit_32", "const ROWS = 4u;\nconst COLUMNS = 16u;\nconst SLICES = 1u;\n");
-implicit!(SHADER_64, "conv_implicit_64", "const ROWS = 8u;\nconst COLUMNS = 8u;\nconst SLICES = 1u;\n");
-implicit!(SHADER_128, "conv_implicit_128", "const ROWS = 16u;\nconst COLUMNS = 16u;\nconst SLICES = 1u;\n");
+implicit!(SHADER_64, "conv_implicit_64", OF_64);
+implicit!(SHADER_128, "conv_implicit_128", OF_128);
 const ENTRY: &str = "conv_implicit";
 
 /// What a variant multiplies.
