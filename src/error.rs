@@ -176,6 +176,15 @@ pub enum Error {
         /// The limit, in seconds.
         seconds: f64,
     },
+    /// In a browser, a call would wait for a device, which the thread of a page or a worker cannot. Nothing is lost: its asynchronous
+    /// form does the same, and tensors keep what they have.
+    #[error("{call} would wait for the device, which code in a browser cannot: use {instead}")]
+    WouldBlock {
+        /// The call.
+        call: &'static str,
+        /// Its asynchronous form.
+        instead: &'static str,
+    },
     /// The processes of a job cannot train together, because of MPI or of what they were asked to do.
     #[error("rank {rank} on {host}: {message}")]
     Communication {

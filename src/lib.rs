@@ -32,7 +32,7 @@ pub mod watch;
 
 pub use autograd::{GradOptions, NoGrad, grad, no_grad};
 pub use device::{
-    CompileAhead, Device, DeviceInfo, DeviceKind, IntoDevice, KernelList, Vendor, device_count, is_available,
+    CompileAhead, Device, DeviceInfo, DeviceKind, IntoDevice, KernelList, Vendor, device_count, init, is_available,
     memory_label, try_all_gpus, try_gpu,
 };
 pub use dtype::{DType, Element};

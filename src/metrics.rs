@@ -9,7 +9,7 @@ mod timer;
 pub use early_stopping::EarlyStopping;
 pub use timer::Timer;
 
-use std::time::Instant;
+use web_time::Instant;
 
 use crate::autograd::no_grad;
 use crate::dtype::DType;

@@ -9,7 +9,7 @@ mod losses;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use crate::context::slot;
 use crate::error::{Error, Result};

@@ -21,7 +21,8 @@ fn packed_shared(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
         let four = vec4(word_at(r.x, at), word_at(r.y, at), word_at(r.z, at), word_at(r.w, at));
         let zero = vec4(zero_of(r.x, block), zero_of(r.y, block), zero_of(r.z, block), zero_of(r.w, block));
         let scale = vec4(scale_of(r.x, block), scale_of(r.y, block), scale_of(r.z, block), scale_of(r.w, block));
-        var products: array<vec4<f32>, ROWS>;
+        // Set to 0: without it, a browser kept the values of the last iteration.
+        var products = array<vec4<f32>, ROWS>();
         for (var e = 0u; e < 32u / BITS; e += WIDTH) {
             let k = at * (32u / BITS) + e;
             for (var i = 0u; i < FEW; i++) {

@@ -78,6 +78,7 @@ pub use report::{Cause, Failure, OpReport, Output, Report, Verdict};
 
 use crate::device::Device;
 use crate::error::Result;
+use crate::util::waiting;
 use case::Case;
 use load::{Load, QUICK};
 use run::Prepared;
@@ -224,10 +225,18 @@ impl Table {
     /// # Errors
     /// As [`run`].
     pub fn run(&self, device: &Device) -> Result<Report> {
+        waiting::wait_for(self.run_async(device)).map_err(|error| error.instead("Table::run", "Table::run_async"))
+    }
+
+    /// As [`Table::run`], for an executor: in a browser, where that would wait.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub async fn run_async(&self, device: &Device) -> Result<Report> {
         let load = Load::of(device, self.thorough);
         let mut ops = Vec::new();
         for group in &self.groups {
-            ops.extend(run::check_op(&group.op, group.family, &group.cases, device, &load)?);
+            ops.extend(run::check_op(&group.op, group.family, &group.cases, device, &load).await?);
         }
         Ok(Report { device: device.name().to_owned(), ops, quarantined: device.quarantined()? })
     }

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::panic::{self, AssertUnwindSafe};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::case::{Case, ExpectedGradient};
 use super::load::Load;
@@ -190,7 +190,7 @@ impl Outcome {
 }
 
 /// Runs the cases of one op. Returns `None` if none of them is for this device.
-pub(super) fn check_op(
+pub(super) async fn check_op(
     op: &str,
     family: &'static str,
     cases: &[Prepared],
@@ -200,7 +200,7 @@ pub(super) fn check_op(
     let mut report = OpReport::new(op, family);
     for prepared in cases.iter().filter(|prepared| prepared.runs_on(device, load)) {
         log::debug!("{device}: {}", prepared.case.name);
-        let outcome = prepared.run(device)?;
+        let outcome = device.rerun(|| prepared.run(device)).await?;
         report.cases += 1;
         report.time += outcome.time;
         if let Some(worst) = outcome.worst.filter(|worst| report.cases == 1 || worst.ratio() > report.ratio) {
@@ -209,7 +209,7 @@ pub(super) fn check_op(
         if let Some(cause) = outcome.wrong {
             let failure = prepared.failure(outcome.output, cause);
             match prepared.case.variant {
-                Some((family, variant)) if prepared.is_the_variants_fault(device)? => {
+                Some((family, variant)) if device.rerun(|| prepared.is_the_variants_fault(device)).await? => {
                     variants::quarantine(device, family, variant, &failure.to_string());
                     if report.verdict != Verdict::Failed {
                         report.verdict = Verdict::Quarantined;

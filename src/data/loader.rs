@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::util::sync::lock;
+use crate::util::threads::THREADS;
 
 /// Divides a [`Dataset`] into batches: part k of N samples, each of shape `[..]`, becomes a tensor `[N, ..]`.
 ///
@@ -296,7 +297,7 @@ impl<B> DataLoader<B> {
         let order = Arc::new(EpochOrder::new(&self.config, from.epoch));
         let threads = if self.ahead { self.workers.max(1) } else { self.workers };
         let threads = if self.config.shard.is_some() { threads.min(MOST_WORKERS) } else { threads };
-        let pool = (threads > 0).then(|| WorkerPool::start(&self.config, &order, from.batches, threads));
+        let pool = (threads > 0 && THREADS).then(|| WorkerPool::start(&self.config, &order, from.batches, threads));
         Epoch::new(self, order, pool, from.batches, tracked)
     }
 

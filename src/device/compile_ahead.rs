@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::gpu::{Gpu, MOST_LISTED, fuzz_line, fuzz_tuned};
 use super::{Backend, Device};
 use crate::error::{Error, Result};
+use crate::util::threads::THREADS;
 
 /// The kernels that a program has used on a device: what [`Device::compiled_kernels`] returns and [`Device::compile_ahead`] takes.
 ///
@@ -99,7 +100,23 @@ impl CompileAhead {
         for thread in self.threads {
             let _ = thread.join(); // a panic is logged, and ends that thread only
         }
-        self.gpu.map_or(Ok(()), |gpu| gpu.synchronize())?;
+        let done = self.gpu.map_or(Ok(()), |gpu| gpu.synchronize());
+        done.map_err(|error| error.instead("CompileAhead::wait", "CompileAhead::wait_async"))?;
+        Ok(self.compiled.load(Ordering::Acquire))
+    }
+
+    /// As [`CompileAhead::wait`], for an executor. In a browser, the driver compiles what [`Device::compile_ahead`] has given to it while
+    /// the page goes on.
+    ///
+    /// # Errors
+    /// As [`Device::synchronize`].
+    pub async fn wait_async(self) -> Result<usize> {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        if let Some(gpu) = self.gpu {
+            gpu.synchronized().await?;
+        }
         Ok(self.compiled.load(Ordering::Acquire))
     }
 }
@@ -163,6 +180,10 @@ impl Device {
                     }
                 }
             };
+            if !THREADS {
+                work();
+                break;
+            }
             match thread::Builder::new().name(format!("kernels of {}, {i}", self.name())).spawn(work) {
                 Ok(thread) => threads.push(thread),
                 Err(_) if i > 0 => break, // those that have started do all of it

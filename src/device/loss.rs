@@ -117,16 +117,39 @@ impl Device {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn reopen(&self) -> Result<Device> {
+        let device = self.renewed()?;
+        device.backend()?;
+        Ok(device)
+    }
+
+    /// As [`Device::reopen`], for an executor.
+    ///
+    /// # Errors
+    /// Those of [`Device::reopen`].
+    ///
+    /// ```
+    /// # use anygpu::Device;
+    /// # pollster::block_on(async {
+    /// assert_eq!(Device::cpu().reopen_async().await?, Device::cpu()); // it is not lost
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn reopen_async(&self) -> Result<Device> {
+        let device = self.renewed()?;
+        device.open().await?;
+        Ok(device)
+    }
+
+    /// Returns the device that has the name of this one if this is lost, not opened.
+    fn renewed(&self) -> Result<Device> {
         if self.is_cpu() || !self.is_lost() {
             return Ok(self.clone());
         }
         if self.info().api == "GL" {
             return Err(self.unavailable("a GL driver has one device per process, which is lost"));
         }
-        let device =
-            registry::renewed(self).ok_or_else(|| self.unavailable("the program that shares it has to open it"))?;
-        device.backend()?;
-        Ok(device)
+        registry::renewed(self).ok_or_else(|| self.unavailable("the program that shares it has to open it"))
     }
 
     /// Loses the device for the rest of the process, for tests of what follows. Does nothing on `cpu`.

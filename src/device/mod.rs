@@ -87,7 +87,7 @@ pub(crate) use memory_report::{labelled_by_default, set_method};
 pub(crate) use storage::Storage;
 
 use crate::error::{Error, Result};
-use crate::util::sync;
+use crate::util::{sync, waiting};
 
 /// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap; equal handles are the same
 /// device.
@@ -148,6 +148,27 @@ impl Device {
         Ok(device)
     }
 
+    /// As [`Device::new`], for an executor. In a browser, a device is opened by this and by [`init`] only.
+    ///
+    /// # Errors
+    /// Those of [`Device::new`].
+    ///
+    /// ```
+    /// use anygpu::Device;
+    /// # pollster::block_on(async {
+    /// let device = Device::new_async("cpu").await?;
+    /// assert!(device.is_cpu());
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn new_async(name: &str) -> Result<Device> {
+        registry::find_adapters().await;
+        let device = registry::find(name)?;
+        device.open().await?;
+        Ok(device)
+    }
+
     /// Returns the devices of a list of names, such as `gpu:0,soft:1,cpu`, in its order.
     ///
     /// # Errors
@@ -202,7 +223,36 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         match &self.0.backend {
             BackendHandle::Cpu(_) => Ok(()),
-            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.synchronize()),
+            BackendHandle::Gpu { opened, .. } => {
+                let done = opened.get().map_or(Ok(()), |gpu| gpu.synchronize());
+                done.map_err(|error| error.instead("Device::synchronize", "Device::synchronize_async"))
+            }
+        }
+    }
+
+    /// As [`Device::synchronize`], for an executor: a thread that must not wait, such as that of a page in a browser. Elsewhere it waits when
+    /// it is polled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::synchronize`].
+    ///
+    /// ```
+    /// # use anygpu::{Device, Tensor};
+    /// # pollster::block_on(async {
+    /// for device in &Device::all() {
+    ///     let y = Tensor::ones([64, 64], device)?.exp()?;
+    ///     device.synchronize_async().await?; // y is computed
+    /// #   drop(y);
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn synchronize_async(&self) -> Result<()> {
+        match self.opened() {
+            Some(gpu) => gpu.synchronized().await,
+            None => Ok(()),
         }
     }
 
@@ -255,6 +305,35 @@ impl Device {
         })
     }
 
+    /// Returns the result of `f`, which reads from this device, for an executor: in a browser, it runs again when what it reads has
+    /// arrived, and must do the same each time.
+    pub(crate) async fn rerun<T>(&self, mut f: impl FnMut() -> Result<T>) -> Result<T> {
+        match self.opened() {
+            Some(gpu) => gpu.rerun(f).await,
+            None => f(),
+        }
+    }
+
+    /// Returns the adapter's device, if this is one and it is open.
+    fn opened(&self) -> Option<&Arc<gpu::Gpu>> {
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => None,
+            BackendHandle::Gpu { opened, .. } => opened.get(),
+        }
+    }
+
+    /// Opens the device, if it is not open, without waiting for it in a browser.
+    async fn open(&self) -> Result<()> {
+        match &self.0.backend {
+            BackendHandle::Gpu { handle, opened, .. } if !waiting::CAN_BLOCK && opened.get().is_none() => {
+                let gpu = gpu::Gpu::open(handle, self.name()).await?;
+                opened.get_or_init(|| Arc::new(gpu));
+                Ok(())
+            }
+            _ => self.backend().map(drop),
+        }
+    }
+
     /// Opens the device, if it is not open, and returns its backend.
     pub(crate) fn backend(&self) -> Result<Backend<'_>> {
         match &self.0.backend {
@@ -263,7 +342,8 @@ impl Device {
                 if opened.get().is_none() {
                     let _one_at_a_time = sync::lock(opening);
                     if opened.get().is_none() {
-                        let gpu = Arc::new(gpu::Gpu::open(handle, self.name())?);
+                        let gpu = waiting::wait_for(gpu::Gpu::open(handle, self.name()));
+                        let gpu = Arc::new(gpu.map_err(|error| error.instead("Device::new", "Device::new_async"))?);
                         gpu.wait_at_exit();
                         return Ok(Backend::Gpu(opened.get_or_init(|| gpu)));
                     }
@@ -295,6 +375,29 @@ impl Default for Device {
     fn default() -> Self {
         Device::cpu()
     }
+}
+
+/// Looks for the adapters of the machine and opens them, and returns all devices, as [`Device::all`] does. One that does not open is logged.
+///
+/// In a browser, call this once before anything else: until then, `cpu` is the only device. It also tries there every variant of a kernel
+/// that the adapter could run, which takes a second on a software adapter. Elsewhere, devices are found and opened when they are needed, and
+/// nothing needs this.
+///
+/// ```
+/// # pollster::block_on(async {
+/// let devices = anygpu::init().await;
+/// assert!(devices.last().is_some_and(|device| device.is_cpu()));
+/// # });
+/// ```
+pub async fn init() -> Devices {
+    registry::find_adapters().await;
+    let devices = registry::all();
+    for device in &devices {
+        if let Err(error) = device.open().await {
+            log::warn!("{error}");
+        }
+    }
+    Devices(devices)
 }
 
 /// Returns `gpu:i`, opened, or `cpu` if there is none or it does not open (which is logged).

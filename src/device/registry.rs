@@ -31,15 +31,18 @@ pub(crate) enum Api {
     Metal,
     Dx12,
     Gl,
+    /// That of a browser.
+    WebGpu,
 }
 
 impl Api {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Api::Vulkan => "Vulkan",
             Api::Metal => "Metal",
             Api::Dx12 => "DX12",
             Api::Gl => "GL",
+            Api::WebGpu => "WebGPU",
         }
     }
 }
@@ -80,9 +83,29 @@ struct Registry {
 
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
+/// Looks for adapters, once. In a browser, there is none before [`find_adapters`] has looked.
 fn registry() -> &'static Registry {
-    REGISTRY.get_or_init(|| {
-        let mut found: Vec<Option<(AdapterInfo, Handle)>> = gpu::enumerate().into_iter().map(Some).collect();
+    static NOT_YET: OnceLock<Registry> = OnceLock::new();
+    if let Some(registry) = REGISTRY.get() {
+        return registry;
+    }
+    match gpu::enumerate() {
+        Ok(found) => REGISTRY.get_or_init(|| Registry::of(found)),
+        Err(_) => NOT_YET.get_or_init(|| Registry::of(Vec::new())),
+    }
+}
+
+/// Looks for adapters, if this has not been done.
+pub(super) async fn find_adapters() {
+    if REGISTRY.get().is_none() {
+        let found = gpu::adapters().await;
+        REGISTRY.get_or_init(|| Registry::of(found));
+    }
+}
+
+impl Registry {
+    fn of(found: Vec<(AdapterInfo, Handle)>) -> Registry {
+        let mut found: Vec<Option<(AdapterInfo, Handle)>> = found.into_iter().map(Some).collect();
         let infos: Vec<AdapterInfo> = found.iter().flatten().map(|(info, _)| info.clone()).collect();
         let adapters: Vec<_> = select(&infos).into_iter().filter_map(|i| found[i].take()).collect();
         let kinds: Vec<_> = adapters.iter().map(|(info, _)| info.kind).collect();
@@ -92,7 +115,7 @@ fn registry() -> &'static Registry {
             log::warn!("ANYGPU_VISIBLE_DEVICES: {warning}");
         }
         Registry { adapters, kinds, slots, devices: Mutex::default() }
-    })
+    }
 }
 
 /// The host device; finding it does not look for adapters.

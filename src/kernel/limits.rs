@@ -4,10 +4,12 @@
 //! functions that call each other twice double the code at each level.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, Block, Expression, Function, Handle, Module, Statement, Type};
+
+use crate::util::threads::THREADS;
 
 /// The most bytes of a source.
 const MAX_SOURCE: usize = 256 << 10;
@@ -25,6 +27,32 @@ const MAX_VALUE: u64 = 64 << 10;
 /// Bytes of stack for each byte of source. An operator takes two bytes, and each is one level of recursion in naga.
 const STACK_PER_BYTE: usize = 4 << 10;
 
+/// Where no other thread can be started: the most bytes of a statement without its white space, and the most brackets within each other.
+const SMALL_STACK: (usize, usize) = (2048, 64);
+
+/// Returns an error for a source that naga's recursion may not have the stack of this thread for.
+fn fits_small_stack(source: &str) -> Result<(), String> {
+    let (most, deepest) = SMALL_STACK;
+    let (mut bytes, mut depth) = (0, 0_usize);
+    for c in source.bytes().filter(|c| !c.is_ascii_whitespace()) {
+        match c {
+            b';' => bytes = 0,
+            b'{' | b'(' | b'[' => (bytes, depth) = (if c == b'{' { 0 } else { bytes + 1 }, depth + 1),
+            b'}' | b')' | b']' => (bytes, depth) = (if c == b'}' { 0 } else { bytes + 1 }, depth.saturating_sub(1)),
+            _ => bytes += 1,
+        }
+        if bytes > most {
+            return Err(format!(
+                "a statement has more than {most} bytes, the limit where there are no threads: split it"
+            ));
+        }
+        if depth > deepest {
+            return Err(format!("brackets are more than {deepest} deep, the limit where there are no threads"));
+        }
+    }
+    Ok(())
+}
+
 /// Runs `f` on a thread with a stack for a source of this length. Only what `f` uses of the stack takes memory.
 pub(super) fn on_large_stack<T: Send>(source: &str, f: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
     watched(source, Duration::MAX, |_| {}, f)
@@ -39,6 +67,9 @@ pub(super) fn watched<T: Send>(
 ) -> Result<T, String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("the source has {} bytes, and the limit is {MAX_SOURCE}: split the kernel", source.len()));
+    }
+    if !THREADS {
+        return fits_small_stack(source).and_then(|()| f());
     }
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size((8 << 20) + source.len() * STACK_PER_BYTE);

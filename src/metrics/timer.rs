@@ -1,6 +1,6 @@
 //! A stopwatch that waits for devices.
 
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use web_time::Instant;
 
 use super::wire::{Narrowed, Residuals, Wire, widened};
 use crate::autograd::{GRADIENT_HOOK, GradientHook};

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::DataParallel;
 use super::balance::Balance;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::DataParallel;
 use crate::error::{Error, Result};

@@ -20,12 +20,12 @@ pub fn split_sizes(n: usize, weights: &[f64]) -> Vec<usize> {
     if weights.iter().all(|&w| w == 0.0) {
         weights.fill(1.0);
     }
-    let sizes = if n <= MOST_IN_FLOATS { by_floats(n, &weights) } else { by_integers(n, &weights) };
+    let sizes = if n as u64 <= MOST_IN_FLOATS { by_floats(n, &weights) } else { by_integers(n, &weights) };
     without_empty(sizes)
 }
 
 /// Up to here, shares are right to a small part of a sample as floats.
-const MOST_IN_FLOATS: usize = 1 << 32;
+const MOST_IN_FLOATS: u64 = 1 << 32;
 
 fn by_floats(n: usize, weights: &[f64]) -> Vec<usize> {
     let exact = |weights: &[f64]| -> Option<Vec<f64>> {

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use web_time::Instant;
 
 use futures_channel::oneshot::{Receiver, channel};
 
@@ -74,6 +74,24 @@ impl Tensor {
         // The receiver may be dropped by then.
         self.elements_later("to_vec_async", move |elements, _| drop(sender.send(elements)));
         PendingRead(receiver)
+    }
+
+    /// As [`Tensor::item`](Tensor::item), for an executor: a thread that must not wait, such as that of a page in a browser.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::item`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// # pollster::block_on(async {
+    /// let loss = Tensor::new([1.0, 2.5], None)?.mean_all()?;
+    /// assert_eq!(loss.item_async::<f32>().await?, 1.75);
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn item_async<T: Element>(&self) -> Result<T> {
+        self.device().rerun(|| self.item()).await
     }
 
     /// As [`Tensor::to_vec_async`], but gives the elements to a function. A thread of this crate calls it; on `cpu`, and if an

@@ -140,7 +140,11 @@ impl Tensor {
     /// Returns the elements for the method `op`.
     pub(super) fn elements<T: Element>(&self, op: &'static str) -> Result<Vec<T>> {
         self.typed::<T>(op)?;
-        T::unpack(self.to_words()?, self.elem_count(), with_room)
+        let words = self.to_words().map_err(|error| match op {
+            "item" => error.instead("Tensor::item", "Tensor::item_async"),
+            _ => error.instead("reading a tensor", "Tensor::to_vec_async"),
+        });
+        T::unpack(words?, self.elem_count(), with_room)
     }
 
     /// Returns an error of the method `op` unless `T` is the element type.

@@ -8,4 +8,6 @@ pub(crate) mod json;
 pub(crate) mod regular_file;
 pub(crate) mod stored_zip;
 pub(crate) mod sync;
+pub(crate) mod threads;
 pub(crate) mod units;
+pub(crate) mod waiting;

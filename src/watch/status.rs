@@ -222,7 +222,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use web_time::SystemTime;
 
     use super::*;
     use crate::error::Result;

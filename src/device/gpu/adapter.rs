@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
@@ -15,6 +16,7 @@ use crate::device::chaos::{self, Chaos};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
+use crate::util::waiting;
 
 /// An adapter that can be opened, and the index of a logical device on it.
 #[derive(Clone)]
@@ -22,11 +24,13 @@ pub(crate) struct Handle {
     pub(super) adapter: wgpu::Adapter,
     logical: usize,
     chaos: Chaos,
+    /// Whether a device was opened on it: an adapter of a browser serves for one.
+    used: Arc<AtomicBool>,
 }
 
 impl Handle {
     pub(super) fn new(adapter: wgpu::Adapter) -> Handle {
-        Handle { adapter, logical: 0, chaos: Chaos::default() }
+        Handle { adapter, logical: 0, chaos: Chaos::default(), used: Arc::default() }
     }
 
     /// Returns the same adapter as another logical device.
@@ -42,26 +46,35 @@ impl Handle {
 
 /// Returns all adapters that can compute, in the order of the drivers; a card appears once for each API. Returns none
 /// if there is no driver, or if a driver panics.
-pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
-    let adapters = catch_unwind(AssertUnwindSafe(|| {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL,
-            // No validation layers in debug builds: they check wgpu itself and are slow. Adapters whose drivers are not conformant
-            // are listed, and told apart.
-            flags: wgpu::InstanceFlags::ALLOW_UNDERLYING_NONCOMPLIANT_ADAPTER,
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        });
-        pollster::block_on(instance.enumerate_adapters(Backends::all()))
-    }));
-    let adapters = adapters.unwrap_or_else(|_| {
+///
+/// # Errors
+/// [`Error::WouldBlock`] in a browser.
+pub(crate) fn enumerate() -> Result<Vec<(AdapterInfo, Handle)>> {
+    let adapters = catch_unwind(AssertUnwindSafe(|| waiting::block_on(adapters())));
+    adapters.unwrap_or_else(|_| {
         log::warn!("a driver panicked while listing its adapters; continuing without adapters");
-        Vec::new()
-    });
+        Ok(Vec::new())
+    })
+}
+
+/// As [`enumerate`], for an executor.
+pub(crate) async fn adapters() -> Vec<(AdapterInfo, Handle)> {
+    let adapters = instance().enumerate_adapters(Backends::all()).await;
     let found: Vec<_> = adapters.into_iter().filter_map(inspect).collect();
     if found.is_empty() {
         log::info!("no adapter can compute: only the cpu is available");
     }
     found
+}
+
+fn instance() -> wgpu::Instance {
+    wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL | Backends::BROWSER_WEBGPU,
+        // No validation layers in debug builds: they check wgpu itself and are slow. Adapters whose drivers are not conformant
+        // are listed, and told apart.
+        flags: wgpu::InstanceFlags::ALLOW_UNDERLYING_NONCOMPLIANT_ADAPTER,
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    })
 }
 
 fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
@@ -77,7 +90,8 @@ pub(super) fn describe(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features:
         wgpu::Backend::Metal => Api::Metal,
         wgpu::Backend::Dx12 => Api::Dx12,
         wgpu::Backend::Gl => Api::Gl,
-        wgpu::Backend::Noop | wgpu::Backend::BrowserWebGpu => return None,
+        wgpu::Backend::BrowserWebGpu => Api::WebGpu,
+        wgpu::Backend::Noop => return None,
     };
     let computes = adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::COMPUTE_SHADERS);
     if !computes || limits.max_storage_buffers_per_shader_stage < 4 {
@@ -99,7 +113,8 @@ pub(super) fn describe(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features:
             storage_buffers: limits.max_storage_buffers_per_shader_stage,
             subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
         },
-        name: info.name,
+        // A browser may keep the name to itself.
+        name: if info.name.is_empty() { format!("{} adapter", api.name()) } else { info.name },
         vendor_id: info.vendor,
         device_id: info.device,
         pci: info.device_pci_bus_id,
@@ -117,7 +132,7 @@ fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
         wgpu::DeviceType::DiscreteGpu => DeviceKind::Discrete,
         wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
         wgpu::DeviceType::VirtualGpu => DeviceKind::Virtual,
-        // GL does not report a device type.
+        // GL does not report a device type, and a browser only whether it computes on the CPU.
         wgpu::DeviceType::Other if name.contains("virgl") || name.contains("svga3d") => DeviceKind::Virtual,
         wgpu::DeviceType::Other if name.contains("nvidia") => DeviceKind::Discrete,
         wgpu::DeviceType::Other => DeviceKind::Integrated,
@@ -135,12 +150,13 @@ fn names_of(features: Features) -> Vec<String> {
 }
 
 impl Gpu {
-    /// Opens a logical device with the adapter's own limits, and probes it.
+    /// Opens a logical device with the adapter's own limits, and probes it. In a browser, it tries all variants of kernels, which elsewhere
+    /// happens when one is needed.
     ///
     /// # Errors
     ///
     /// [`Error::DeviceUnavailable`] with the message of the driver.
-    pub(crate) fn open(handle: &Handle, name: &str) -> Result<Gpu> {
+    pub(crate) async fn open(handle: &Handle, name: &str) -> Result<Gpu> {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: name.into(), reason };
         let info = handle.adapter.get_info();
         if info.backend == wgpu::Backend::Gl && (handle.logical > 0 || handle.chaos != Chaos::default()) {
@@ -151,20 +167,30 @@ impl Gpu {
             | Features::SUBGROUP_BARRIER
             | Features::TIMESTAMP_QUERY
             | Features::IMMEDIATES;
+        let adapter = match info.backend {
+            wgpu::Backend::BrowserWebGpu if handle.used.swap(true, Ordering::Relaxed) => {
+                let again = instance().request_adapter(&wgpu::RequestAdapterOptions::default()).await;
+                again.map_err(|error| unavailable(error.to_string()))?
+            }
+            _ => handle.adapter.clone(),
+        };
         let plain = wgpu::DeviceDescriptor {
             label: Some(name),
-            required_features: handle.adapter.features() & wanted,
-            required_limits: handle.adapter.limits(),
+            required_features: adapter.features() & wanted,
+            required_limits: adapter.limits(),
             ..Default::default()
         };
-        let (device, queue) = request(&handle.adapter, plain).map_err(|error| unavailable(error.to_string()))?;
+        let (device, queue) = request(&adapter, plain).await.map_err(|error| unavailable(error.to_string()))?;
         let health = Health::watch(&device);
-        let gpu = Self::probed(&handle.adapter, device, queue, name, health)?;
+        let gpu = Self::probed(&adapter, device, queue, name, health).await?;
+        if !waiting::CAN_BLOCK {
+            gpu.try_variants().await?;
+        }
         Ok(Gpu { chaos: chaos::Faults::new(handle.chaos), ..gpu })
     }
 
     /// Returns a device of wgpu as one of this crate, after it has been probed.
-    pub(super) fn probed(
+    pub(super) async fn probed(
         adapter: &wgpu::Adapter,
         device: wgpu::Device,
         queue: wgpu::Queue,
@@ -196,8 +222,8 @@ impl Gpu {
             device,
             queue,
         };
-        gpu.caps.loop_budget = probe::loop_budget(&gpu).map_err(unavailable)?;
-        gpu.caps.flushes_subnormals = probe::flushes_subnormals(&gpu).map_err(unavailable)?;
+        gpu.caps.loop_budget = gpu.rerun(|| probe::loop_budget(&gpu)).await.map_err(unavailable)?;
+        gpu.caps.flushes_subnormals = gpu.rerun(|| probe::flushes_subnormals(&gpu)).await.map_err(unavailable)?;
         for quirk in gpu.caps.quirks() {
             log::info!("{name} ({}, {}): {quirk}", info.name, info.driver_info);
         }
@@ -206,7 +232,7 @@ impl Gpu {
 }
 
 /// Opens a device, with cooperative matrices if the adapter has such as the kernels take. If that fails, without them.
-fn request(
+async fn request(
     adapter: &wgpu::Adapter,
     plain: wgpu::DeviceDescriptor<'_>,
 ) -> Result<(wgpu::Device, wgpu::Queue), wgpu::RequestDeviceError> {
@@ -219,12 +245,12 @@ fn request(
         let mut with = plain.clone();
         with.required_features |= Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
         with.experimental_features = experimental_features;
-        match pollster::block_on(adapter.request_device(&with)) {
+        match adapter.request_device(&with).await {
             Ok(opened) => return Ok(opened),
             Err(error) => log::info!("{} opens without cooperative matrices only: {error}", adapter.get_info().name),
         }
     }
-    pollster::block_on(adapter.request_device(&plain))
+    adapter.request_device(&plain).await
 }
 
 /// Returns the rows and columns of an adapter's cooperative matrices of f16 with sums of f32; the larger size, if there are

@@ -66,13 +66,13 @@ impl Gpu {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] with the op and the index.
-    pub(super) fn take_fault(&self) -> Result<()> {
+    pub(super) async fn take_fault(&self) -> Result<()> {
         if !self.faults.expected.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         let Some(record) = sync::lock(&self.faults.buffer).clone() else { return Ok(()) };
         let mut words = [0; WORDS];
-        self.read_words(&record, &mut words)?;
+        self.read_words(&record, &mut words).await?;
         let fault = self.fault(words);
         if fault.is_err() {
             self.clear(&record)?;

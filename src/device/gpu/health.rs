@@ -5,8 +5,10 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use futures_channel::oneshot;
+
 use crate::error::{Error, Result};
-use crate::util::sync;
+use crate::util::{sync, waiting};
 
 #[derive(Debug, Default)]
 pub(super) struct Health {
@@ -17,6 +19,8 @@ pub(super) struct Health {
     expected: AtomicBool,
     /// Whether the handlers of the device are those of the program that opened it.
     is_shared: bool,
+    /// Scopes that have ended, and whose errors are not known yet.
+    unknown: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,8 +47,33 @@ impl Health {
         Health { is_shared: true, ..Health::default() }
     }
 
+    /// Ends a scope and returns its error. In a browser, the error is not known yet: [`Health::all_known`] waits until this has it.
+    pub(super) fn popped(self: &Arc<Self>, scope: wgpu::ErrorScopeGuard) -> Option<wgpu::Error> {
+        let error = scope.pop();
+        if waiting::CAN_BLOCK {
+            return waiting::block_on(error).ok().flatten();
+        }
+        let (health, (known, waits)) = (self.clone(), oneshot::channel());
+        sync::lock(&self.unknown).push(waits);
+        waiting::run(async move {
+            if let Some(error) = error.await {
+                health.report(error);
+            }
+            let _ = known.send(());
+        });
+        None
+    }
+
+    /// Waits until the errors of all scopes that have ended are known.
+    pub(super) async fn all_known(&self) {
+        let unknown = std::mem::take(&mut *sync::lock(&self.unknown));
+        for known in unknown {
+            let _ = known.await;
+        }
+    }
+
     /// Calls `f`, and keeps the errors of its commands that would go to the handler of the program.
-    pub(super) fn observe<R>(&self, device: &wgpu::Device, f: impl FnOnce() -> R) -> R {
+    pub(super) fn observe<R>(self: &Arc<Self>, device: &wgpu::Device, f: impl FnOnce() -> R) -> R {
         use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
 
         if !self.is_shared {
@@ -53,11 +82,7 @@ impl Health {
         let scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
         let result = f();
         // The innermost one first.
-        scopes
-            .into_iter()
-            .rev()
-            .filter_map(|scope| pollster::block_on(scope.pop()))
-            .for_each(|error| self.report(error));
+        scopes.into_iter().rev().filter_map(|scope| self.popped(scope)).for_each(|error| self.report(error));
         result
     }
 

@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::pool::WeakBuffer;
 use super::{Buffer, Gpu, Handle, adapter, health};
 use crate::device::{Backend, BackendHandle, Device, Inner, registry};
 use crate::error::{Error, Result};
-use crate::util::sync;
+use crate::util::{sync, waiting};
 
 /// Direction of a copy between a buffer and a texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,19 @@ impl Device {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn from_wgpu(adapter: &wgpu::Adapter, device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Device> {
+        let device = waiting::wait_for(Device::from_wgpu_async(adapter, device, queue));
+        device.map_err(|error| error.instead("Device::from_wgpu", "Device::from_wgpu_async"))
+    }
+
+    /// As [`Device::from_wgpu`], for an executor: in a browser, where that would wait.
+    ///
+    /// # Errors
+    /// Those of [`Device::from_wgpu`].
+    pub async fn from_wgpu_async(
+        adapter: &wgpu::Adapter,
+        device: &wgpu::Device,
+        queue: &wgpu::Queue,
+    ) -> Result<Device> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("wgpu:{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let Some(described) = adapter::describe(adapter, &device.limits(), device.features()) else {
@@ -75,7 +88,7 @@ impl Device {
             let detail = "the queue is that of another device: give the two that request_device has returned together";
             return Err(Error::argument("from_wgpu", detail));
         }
-        let gpu = Arc::new(Gpu::shared(adapter, device, queue, &name)?);
+        let gpu = Arc::new(Gpu::shared(adapter, device, queue, &name).await?);
         gpu.wait_at_exit();
         let info = registry::describe(&described, name);
         let handle = Handle::new(adapter.clone());
@@ -101,8 +114,13 @@ impl Device {
 
 impl Gpu {
     /// Returns a device of a program as one of this crate. The program's handlers of errors stay.
-    fn shared(adapter: &wgpu::Adapter, device: &wgpu::Device, queue: &wgpu::Queue, name: &str) -> Result<Gpu> {
-        Gpu::probed(adapter, device.clone(), queue.clone(), name, Arc::new(health::Health::without_handlers()))
+    async fn shared(adapter: &wgpu::Adapter, device: &wgpu::Device, queue: &wgpu::Queue, name: &str) -> Result<Gpu> {
+        let health = Arc::new(health::Health::without_handlers());
+        let gpu = Gpu::probed(adapter, device.clone(), queue.clone(), name, health).await?;
+        if !waiting::CAN_BLOCK {
+            gpu.try_variants().await?;
+        }
+        Ok(gpu)
     }
 
     /// Returns a buffer of a program as one of this crate. The pool never takes it.
@@ -160,7 +178,7 @@ impl Gpu {
             layout,
             entries: &[wgpu::BindGroupEntry { binding: 0, resource: raw.as_entire_binding() }],
         });
-        pollster::block_on(validation.pop()).map(|error| health::describe(&error))
+        self.health.popped(validation).map(|error| health::describe(&error))
     }
 
     /// Submits the recorded work, and then a copy of all of a texture's texels from or to a buffer.
@@ -182,7 +200,7 @@ impl Gpu {
             Copy::FromTexture => encoder.copy_texture_to_buffer(texture.as_image_copy(), texels, texture.size()),
         }
         self.queue.submit([encoder.finish()]);
-        let refused = pollster::block_on(validation.pop());
+        let refused = self.health.popped(validation);
         drop(gl);
         match refused {
             Some(error) => Err(self.failure(health::describe(&error))),
@@ -199,6 +217,9 @@ fn is_queue_of(queue: &wgpu::Queue, device: &wgpu::Device) -> bool {
     let done = Arc::new(AtomicBool::new(false));
     let told = done.clone();
     queue.on_submitted_work_done(move || told.store(true, Ordering::Release));
+    if !waiting::CAN_BLOCK {
+        return true; // it cannot be told
+    }
     let mut idle = None;
     loop {
         let wait = wgpu::PollType::Wait { submission_index: None, timeout: Some(GRACE) };

@@ -13,6 +13,7 @@
 //! - `driver_memory.rs` asks Vulkan how much memory there is, `conformance.rs` whether its driver is conformant;
 //! - `timestamps.rs` measures single kernels for profiles;
 //! - `reader.rs` has the thread that ends reads which nobody waits for;
+//! - `rerun.rs` runs trials in a browser, where nothing may wait;
 //! - `process_exit.rs` lets the end of the process wait for software adapters;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
@@ -47,6 +48,7 @@ pub(crate) mod probe;
 mod process_exit;
 mod queue;
 mod reader;
+mod rerun;
 pub(crate) mod shader;
 #[cfg(test)]
 mod tests;
@@ -58,7 +60,7 @@ mod wait;
 
 use std::sync::{Arc, Mutex};
 
-pub(crate) use adapter::{Handle, enumerate};
+pub(crate) use adapter::{Handle, adapters, enumerate};
 pub(crate) use chain::{Operand, Pointwise, operands};
 pub(crate) use epilogue::epilogue_text;
 pub(crate) use faults::{Checked, EARLIER_WORK, label_of, no_class};

@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::Gpu;
 use super::queue::LAST_BATCH;
 use crate::error::Result;
-use crate::util::sync;
+use crate::util::{sync, waiting};
 
 /// A wait that is shorter found the batch done already, so that its time is at most the one since its submit.
 const DONE: Duration = Duration::from_micros(50);
@@ -62,9 +62,13 @@ impl Pacing {
         }
     }
 
-    /// Returns the oldest batch, if there are as many in flight as there may be.
+    /// Returns the oldest batch, if there are as many in flight as there may be. In a browser, which nothing holds up, there may be any
+    /// number.
     fn too_many(&self) -> Option<Batch> {
         let mut batches = sync::lock(&self.batches);
+        if !waiting::CAN_BLOCK {
+            batches.in_flight.clear();
+        }
         if batches.in_flight.len() >= IN_FLIGHT { batches.in_flight.pop_front() } else { None }
     }
 }

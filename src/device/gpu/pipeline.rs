@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Instant;
+use web_time::Instant;
 
 use super::health::describe;
 use super::shader::ShaderText;
@@ -279,7 +279,7 @@ impl Gpu {
             },
             cache: None,
         });
-        let errors = [pollster::block_on(validation.pop()), pollster::block_on(internal.pop())];
+        let errors = [self.health.popped(validation), self.health.popped(internal)];
         match errors.iter().flatten().next() {
             Some(error) => Err(format!("kernel {} does not compile: {}", source.name, describe(error))),
             None => {

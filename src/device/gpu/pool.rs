@@ -10,7 +10,7 @@ use crate::device::memory_report::{Accounts, Entry};
 use crate::device::pool::{Ledger, class_of};
 use crate::device::{MemoryStats, cpu};
 use crate::error::{Error, Result};
-use crate::util::sync;
+use crate::util::{sync, waiting};
 
 /// The pool keeps at least this many bytes, and at least as many as tensors used at their peak.
 const KEEP_BYTES: u64 = 1 << 30;
@@ -385,8 +385,8 @@ impl Gpu {
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let raw = self.device.create_buffer(&descriptor);
-        let short = pollster::block_on(memory.pop()).is_some() | self.gl_out_of_memory();
-        let refused = pollster::block_on(validation.pop());
+        let short = self.health.popped(memory).is_some() | self.gl_out_of_memory();
+        let refused = self.health.popped(validation);
         drop(gl);
         match refused {
             Some(error) => Err(self.failure(super::health::describe(&error))),
@@ -420,7 +420,8 @@ impl Gpu {
         drop(gl);
         self.flush_chain()?; // it holds buffers that nobody else may need
         self.forget_free_pages();
-        self.synchronize()
+        // A browser frees them when it has done what uses them.
+        if waiting::CAN_BLOCK { self.synchronize() } else { Ok(()) }
     }
 
     fn forget_free_pages(&self) {

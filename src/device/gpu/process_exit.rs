@@ -37,7 +37,7 @@ impl Gpu {
 mod linux {
     use std::sync::{Arc, Condvar, Mutex, Once, RwLock, Weak};
     use std::thread;
-    use std::time::{Duration, Instant};
+    use web_time::{Duration, Instant};
 
     use crate::device::gpu::Gpu;
     use crate::util::sync;

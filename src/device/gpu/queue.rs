@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use web_time::Instant;
 
 use super::bind_groups::BindGroups;
 use super::timestamps::{PassQueries, Timing};
@@ -310,7 +310,7 @@ impl Gpu {
         if scope.is_none() {
             self.check()?;
         }
-        if let Some(error) = scope.and_then(|scope| pollster::block_on(scope.pop())) {
+        if let Some(error) = scope.and_then(|scope| self.health.popped(scope)) {
             return Err(self.failure(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
         }
         if !private {

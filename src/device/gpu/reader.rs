@@ -3,21 +3,22 @@
 use std::io;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel};
+use std::sync::mpsc::{SendError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::transfer::{Mapped, Read};
 use super::{Buffer, Gpu};
 use crate::device::cpu::{Grant, with_room};
 use crate::error::Result;
 use crate::util::sync::{self, panic_message};
+use crate::util::waiting;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A read that is submitted.
-struct Begun {
+pub(super) struct Begun {
     reads: Vec<Read>,
     /// The fault of the work before it.
     fault: Option<Read>,
@@ -83,6 +84,18 @@ impl Gpu {
         len: usize,
         mut each: impl FnMut(Result<Chunk>) + Send + 'static,
     ) {
+        if !waiting::CAN_BLOCK {
+            let (gpu, begun) = (self.clone(), self.begin(buffer, offset, len));
+            return waiting::run(async move {
+                let ended = match begun {
+                    Ok(begun) => gpu.give_chunks(begun, &mut each).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = ended {
+                    each(Err(error));
+                }
+            });
+        }
         let sender =
             self.reader.sender(&self.name).map_err(|error| self.error(format!("the thread for reads: {error}")));
         match sender.and_then(|sender| Ok((sender, self.begin(buffer, offset, len)?))) {
@@ -90,7 +103,7 @@ impl Gpu {
             Ok((sender, begun)) => {
                 let gpu = self.clone();
                 let job: Job = Box::new(move || {
-                    let ended = catch_unwind(AssertUnwindSafe(|| gpu.give_chunks(begun, &mut each)));
+                    let ended = catch_unwind(AssertUnwindSafe(|| waiting::wait_for(gpu.give_chunks(begun, &mut each))));
                     if let Err(error) = ended.unwrap_or_else(|panic| Err(gpu.error(panic_message(&*panic)))) {
                         each(Err(error));
                     }
@@ -102,13 +115,13 @@ impl Gpu {
         }
     }
 
-    fn give_chunks(self: &Arc<Gpu>, begun: Begun, each: &mut impl FnMut(Result<Chunk>)) -> Result<()> {
-        for read in begun.reads {
-            let mapped = self.watch(&read)?;
+    async fn give_chunks(self: &Arc<Gpu>, begun: Begun, each: &mut impl FnMut(Result<Chunk>)) -> Result<()> {
+        for mut read in begun.reads {
+            let mapped = self.watch(&mut read).await?;
             let (staging, view) = self.mapped(read, mapped)?;
             each(Ok(Chunk { gpu: self.clone(), staging, view: Some(view) }));
         }
-        self.finish_fault(begun.fault)
+        self.finish_fault(begun.fault).await
     }
 
     /// Submits the recorded work and the copy of a range of a buffer, and returns. A thread of the device calls `then` with the
@@ -121,6 +134,17 @@ impl Gpu {
         len: usize,
         then: impl FnOnce(Result<Vec<u32>>, Instant) + Send + 'static,
     ) {
+        if !waiting::CAN_BLOCK {
+            let (gpu, begun) = (self.clone(), self.begin(buffer, offset, len));
+            return waiting::run(async move {
+                let mut ended = None;
+                let words = match begun {
+                    Ok(begun) => gpu.finish(begun, len, &mut ended).await,
+                    Err(error) => Err(error),
+                };
+                then(words, ended.unwrap_or_else(Instant::now));
+            });
+        }
         let sender = self.reader.sender(&self.name);
         let sender = sender.map_err(|error| self.error(format!("the thread for reads: {error}")));
         match sender.and_then(|sender| Ok((sender, self.begin(buffer, offset, len)?))) {
@@ -130,7 +154,8 @@ impl Gpu {
                 let job: Job = Box::new(move || {
                     // wgpu panics for some errors of drivers. Whoever waits for the words gets an error in any case.
                     let mut ended = None;
-                    let words = catch_unwind(AssertUnwindSafe(|| gpu.finish(begun, len, &mut ended)));
+                    let words =
+                        catch_unwind(AssertUnwindSafe(|| waiting::wait_for(gpu.finish(begun, len, &mut ended))));
                     let words = words.unwrap_or_else(|panic| Err(gpu.error(panic_message(&*panic))));
                     then(words, ended.unwrap_or_else(Instant::now));
                 });
@@ -142,7 +167,7 @@ impl Gpu {
     }
 
     /// Submits the recorded work and the reads, and returns any error that the work has had until now.
-    fn begin(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Begun> {
+    pub(super) fn begin(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Begun> {
         let reads = self.start_reads(buffer, offset, len)?;
         let fault = self.start_fault()?;
         self.check()?;
@@ -151,42 +176,43 @@ impl Gpu {
 
     /// Returns the words, or the errors that belong to them: other calls get those of other work. `ended` is when the device had
     /// done what was recorded before.
-    fn finish(&self, begun: Begun, len: usize, ended: &mut Option<Instant>) -> Result<Vec<u32>> {
+    pub(super) async fn finish(&self, begun: Begun, len: usize, ended: &mut Option<Instant>) -> Result<Vec<u32>> {
         let mut words = with_room(len)?;
-        for read in begun.reads {
-            let mapped = self.watch(&read)?;
+        for mut read in begun.reads {
+            let mapped = self.watch(&mut read).await?;
             ended.get_or_insert_with(Instant::now);
             self.take_read(read, mapped, &mut |chunk: &[u32]| {
                 words.extend_from_slice(chunk);
                 Ok(())
             })?;
         }
-        self.finish_fault(begun.fault)?;
+        self.finish_fault(begun.fault).await?;
         Ok(words)
     }
 
     /// Returns the error that kernels found in the values of their inputs.
-    fn finish_fault(&self, fault: Option<Read>) -> Result<()> {
-        let Some(read) = fault else { return Ok(()) };
-        let mapped = self.watch(&read)?;
+    async fn finish_fault(&self, fault: Option<Read>) -> Result<()> {
+        let Some(mut read) = fault else { return Ok(()) };
+        let mapped = self.watch(&mut read).await?;
         self.take_read(read, mapped, &mut |fault: &[u32]| fault.try_into().map_or(Ok(()), |fault| self.fault(fault)))
     }
 
     /// Asks the driver again and again whether a read has ended. A wait within the driver would keep other threads from freeing
     /// buffers and, on OpenGL, from everything.
-    fn watch(&self, read: &Read) -> Result<Mapped> {
+    async fn watch(&self, read: &mut Read) -> Result<Mapped> {
         const LONGEST: Duration = Duration::from_millis(1);
+        if !waiting::CAN_BLOCK {
+            return self.arrived(read).await;
+        }
         let start = Instant::now();
         loop {
             self.poll_once()?;
             // The longer it has taken, the less another moment matters.
             let pause = (start.elapsed() / 8).clamp(Duration::from_micros(20), LONGEST);
-            match read.mapped.recv_timeout(pause) {
-                Ok(mapped) => return Ok(mapped),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(self.failure("reading back: the driver dropped the read".into()));
-                }
-                Err(RecvTimeoutError::Timeout) => self.within_patience(start)?,
+            match waiting::within(&mut read.mapped, pause) {
+                Some(Ok(mapped)) => return Ok(mapped),
+                Some(Err(_)) => return Err(self.failure("reading back: the driver dropped the read".into())),
+                None => self.within_patience(start)?,
             }
         }
     }

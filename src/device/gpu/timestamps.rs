@@ -2,7 +2,7 @@
 //! the adapter writes timestamps. Where it has none, the host submits each kernel by itself and measures until it is done.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::queue::Dispatch;
 use super::{Buffer, Gpu};
@@ -246,7 +246,7 @@ impl Gpu {
         let resolved = wgpu::BufferDescriptor { label, size: BYTES, usage, mapped_at_creation: false };
         let resolved = self.device.create_buffer(&resolved);
         // The last scope ends first.
-        let errors = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop())).count();
+        let errors = scopes.into_iter().rev().filter_map(|scope| self.health.popped(scope)).count();
         (errors == 0).then_some(QuerySet { raw, resolved, words, kernels: Vec::new() })
     }
 

@@ -7,16 +7,16 @@
 //! otherwise records a copy into the batch. Large uploads submit the batch first.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
+use futures_channel::oneshot::{self, Receiver};
 use wgpu::BufferUsages;
 
 use super::{Buffer, Gpu};
 use crate::device::cpu::{Grant, copy, with_room};
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
-use crate::util::sync;
+use crate::util::{sync, waiting};
 
 /// Words of a chunk (1 MiB): small enough for the cache, and small enough that both directions of a copy overlap.
 pub(crate) const CHUNK: usize = 1 << 18;
@@ -206,30 +206,44 @@ impl Gpu {
         len: usize,
         mut take: impl FnMut(&[u32]) -> Result<()>,
     ) -> Result<()> {
+        match self.read_again(buffer, offset, len) {
+            Some(words) => take(&words?),
+            None => waiting::wait_for(self.read_in_turn(buffer, offset, len, take)),
+        }
+    }
+
+    async fn read_in_turn(
+        &self,
+        buffer: &Buffer,
+        offset: usize,
+        len: usize,
+        mut take: impl FnMut(&[u32]) -> Result<()>,
+    ) -> Result<()> {
         self.check()?;
         self.check_range("read", buffer, offset, len)?;
         let mut in_flight = VecDeque::new();
         let chunk = chunk_of(len);
         for start in (0..len).step_by(chunk) {
             if in_flight.len() == IN_FLIGHT {
-                self.finish_read(in_flight.pop_front(), &mut take)?;
+                self.finish_read(in_flight.pop_front(), &mut take).await?;
             }
             in_flight.push_back(self.start_read(buffer, offset + start, chunk.min(len - start))?);
         }
         while let Some(read) = in_flight.pop_front() {
-            self.finish_read(Some(read), &mut take)?;
+            self.finish_read(Some(read), &mut take).await?;
         }
         self.check()?;
-        self.take_fault()
+        self.take_fault().await
     }
 
     /// Reads a few words, after all recorded work.
-    pub(super) fn read_words(&self, buffer: &Buffer, words: &mut [u32]) -> Result<()> {
+    pub(super) async fn read_words(&self, buffer: &Buffer, words: &mut [u32]) -> Result<()> {
         let read = self.start_read(buffer, 0, words.len())?;
-        self.finish_read(Some(read), &mut |chunk: &[u32]| {
+        let mut take = |chunk: &[u32]| {
             words.copy_from_slice(chunk);
             Ok(())
-        })
+        };
+        self.finish_read(Some(read), &mut take).await
     }
 
     /// Submits the copies of a range of a buffer to memory that the host can read: one read for each chunk.
@@ -247,7 +261,7 @@ impl Gpu {
         encoder.copy_buffer_to_buffer(&buffer.page().raw, byte(at), &staging, 0, byte(len));
         let submission = self.submit_for_wait(&mut recorder);
         drop(recorder);
-        let (done, mapped) = channel();
+        let (done, mapped) = oneshot::channel();
         let _gl = self.gl.enter();
         self.health.observe(&self.device, || {
             staging.map_async(wgpu::MapMode::Read, ..byte(len), move |result| {
@@ -267,14 +281,10 @@ impl Gpu {
         created.map_err(|available| self.short(byte(chunk), available))
     }
 
-    fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
-        let Some(read) = read else { return Ok(()) };
-        self.wait(&read.submission)?;
-        // Another thread that waits may have taken the callback without having called it yet.
-        match read.mapped.recv_timeout(self.patience.limit()) {
-            Ok(mapped) => self.take_read(read, mapped, take),
-            Err(error) => Err(self.error(format!("reading back: no answer from the driver: {error}"))),
-        }
+    async fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
+        let Some(mut read) = read else { return Ok(()) };
+        let mapped = self.arrived(&mut read).await?;
+        self.take_read(read, mapped, take)
     }
 
     /// Calls `take` with what a read has brought.
@@ -328,7 +338,7 @@ pub(super) struct Read {
     /// Host memory of the buffer until the device has written it.
     _grant: Option<Grant>,
     len: usize,
-    submission: wgpu::SubmissionIndex,
+    pub submission: wgpu::SubmissionIndex,
     /// Where the driver says that the host can read it.
     pub mapped: Receiver<Mapped>,
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use super::rerun::{Reads, TrialReads};
 use super::{Caps, Gpu, Kernel, KernelBuilder, Params, Shader};
 use crate::error::{Error, Result};
 use crate::util::sync;
@@ -80,6 +81,12 @@ pub(crate) trait AnyFamily: Sync {
 
     /// Tries the variants until one is correct that is for all params.
     fn choose(&self, gpu: &Gpu) -> Result<()>;
+
+    /// Returns the variants that may be chosen if all are correct, in their order.
+    fn wanted(&self, caps: &Caps) -> Vec<&'static str>;
+
+    /// Tries a variant, and returns whether it is correct. If it is not, nothing follows from that.
+    fn attempt(&self, gpu: &Gpu, variant: &'static str) -> Result<bool>;
 }
 
 inventory::collect!(&'static dyn AnyFamily);
@@ -99,6 +106,25 @@ impl<P: Params, W> AnyFamily for Family<P, W> {
 
     fn choose(&self, gpu: &Gpu) -> Result<()> {
         gpu.first_correct(self, None).map(|_| ())
+    }
+
+    fn wanted(&self, caps: &Caps) -> Vec<&'static str> {
+        let order = || (self.order)(caps).iter().filter(|variant| (variant.fits)(caps));
+        let last = order().position(|variant| matches!(variant.suits, Suits::All)).unwrap_or(usize::MAX);
+        let chosen = order().take(last.saturating_add(1)).filter(|variant| variant.suits.accepts(None));
+        chosen.map(|variant| variant.name).collect()
+    }
+
+    fn attempt(&self, gpu: &Gpu, variant: &'static str) -> Result<bool> {
+        let Some(named) = self.named(&gpu.caps, variant) else { return Ok(false) };
+        if avoided(self.name, variant) {
+            return Ok(false);
+        }
+        let correct = (self.attempt)(gpu, named)?.is_none();
+        if correct {
+            sync::lock(&gpu.variants.of(self.name)).correct.push(variant);
+        }
+        Ok(correct)
     }
 }
 
@@ -159,6 +185,32 @@ impl Gpu {
         self.first_correct(family, Some(params))
     }
 
+    /// Tries the variants of all families, so that none has to be tried later: in a browser, where an op cannot wait for a trial.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::variant`].
+    pub(super) async fn try_variants(&self) -> Result<()> {
+        let families = || inventory::iter::<&'static dyn AnyFamily>();
+        // All at the same time. An error may be that of another trial; so only what is correct counts.
+        let of = |family: &&'static dyn AnyFamily| {
+            let family = *family;
+            family.wanted(&self.caps).into_iter().map(move |name| (family, name, Reads::default()))
+        };
+        let mut trials: Vec<_> = families().flat_map(of).collect();
+        while !trials.is_empty() {
+            trials.retain_mut(|(family, name, reads)| reads.run(self, &mut || family.attempt(self, name)).is_none());
+            for (_, _, reads) in &mut trials {
+                reads.arrive(self).await;
+            }
+        }
+        // Those that were not, one after the other.
+        for family in families() {
+            self.rerun(|| family.choose(self)).await?;
+        }
+        Ok(())
+    }
+
     /// Returns a variant by its name, if this adapter can run it and it is correct. It is tried before its first use.
     ///
     /// # Errors
@@ -217,11 +269,16 @@ impl Gpu {
         let _whole = super::pool::Unlimited::new();
         #[cfg(feature = "wgpu")]
         let _trial = super::launches::Trial::begin();
+        let _reads = TrialReads::begin(family.name, variant.name);
         let mut attempt = (family.attempt)(self, variant);
-        if attempt.as_ref().is_err_and(|error| !error.is_device_lost() && !error.is_out_of_memory()) {
+        let may_be_of_others = |error: &Error| {
+            !error.is_device_lost() && !error.is_out_of_memory() && !matches!(error, Error::WouldBlock { .. })
+        };
+        if attempt.as_ref().is_err_and(may_be_of_others) {
             attempt = (family.attempt)(self, variant); // the error may have been that of another thread
         }
         let wrong = match attempt {
+            Err(error @ Error::WouldBlock { .. }) => return Err(error),
             Ok(None) => {
                 choice.correct.push(variant.name);
                 return Ok(true);

@@ -4,12 +4,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
+use futures_channel::oneshot;
 use wgpu::{PollError, PollType, SubmissionIndex};
 
 use super::Gpu;
+use super::transfer::{Mapped, Read};
 use crate::error::{Error, Result};
+use crate::util::waiting;
 
 /// How long a device may take to answer before it is considered lost.
 #[derive(Debug)]
@@ -34,11 +37,53 @@ impl Gpu {
         self.patience.0.store(millis.max(1), Ordering::Relaxed);
     }
 
-    /// Submits the recorded work and waits until it is done.
+    /// Submits the recorded work and waits until it is done. Work that [runs again](Gpu::rerun) meets its errors where it reads.
     pub(crate) fn synchronize(&self) -> Result<()> {
+        if self.is_in_rerun() { Ok(()) } else { waiting::wait_for(self.synchronized()) }
+    }
+
+    /// As [`Gpu::synchronize`], for an executor.
+    pub(crate) async fn synchronized(&self) -> Result<()> {
         let submission = self.submitted()?;
-        self.wait(&submission)?;
-        self.take_fault()
+        if waiting::CAN_BLOCK {
+            self.wait(&submission)?;
+        } else {
+            self.done_in_browser().await?;
+        }
+        self.take_fault().await
+    }
+
+    /// Waits until the device has done all that was submitted, and returns any error that it had until then.
+    async fn done_in_browser(&self) -> Result<()> {
+        let (done, waits) = oneshot::channel();
+        self.queue.on_submitted_work_done(move || {
+            let _ = done.send(());
+        });
+        let _ = waits.await; // it is told of a device that is lost too
+        self.known_in_browser().await
+    }
+
+    /// Waits until the errors of what was submitted are known, and returns the first.
+    async fn known_in_browser(&self) -> Result<()> {
+        self.health.all_known().await;
+        self.pool.all_written();
+        self.check()
+    }
+
+    /// Waits until the host can read what a read brings, and returns any error that the device had until then.
+    pub(super) async fn arrived(&self, read: &mut Read) -> Result<Mapped> {
+        if !waiting::CAN_BLOCK {
+            let mapped = (&mut read.mapped).await;
+            self.known_in_browser().await?;
+            return mapped.map_err(|_| self.error("reading back: the browser dropped the read"));
+        }
+        self.wait(&read.submission)?;
+        // Another thread that waits may have taken the callback without having called it yet.
+        match waiting::within(&mut read.mapped, self.patience.limit()) {
+            Some(Ok(mapped)) => Ok(mapped),
+            Some(Err(_)) => Err(self.error("reading back: the driver dropped the read")),
+            None => Err(self.error("reading back: no answer from the driver")),
+        }
     }
 
     /// Submits the recorded work and waits for at most this long. Returns whether it is done.
@@ -48,7 +93,7 @@ impl Gpu {
             return Ok(false);
         }
         self.pool.all_written();
-        self.take_fault()?;
+        waiting::wait_for(self.take_fault())?;
         Ok(true)
     }
 
@@ -104,6 +149,9 @@ impl Gpu {
     fn wait_until(&self, submission: &SubmissionIndex, end: Option<Instant>) -> Result<bool> {
         // A loss that the driver reports otherwise than to the wait is seen after some seconds.
         const LONGEST: Duration = Duration::from_secs(5);
+        if !waiting::CAN_BLOCK {
+            return waiting::wait_for(self.done_in_browser()).map(|()| true);
+        }
         loop {
             let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
             let submission_index = Some(submission.clone());
@@ -146,7 +194,7 @@ impl Gpu {
         if self.health.is_shared() && !self.takes_work() {
             self.health.submission_failed();
         }
-        if self.caps.gl || self.health.is_shared() {
+        if self.caps.gl || self.health.is_shared() || !waiting::CAN_BLOCK {
             return self.health.alive(&self.name).err().unwrap_or(error);
         }
         let refuses_work = !self.takes_work();
@@ -182,7 +230,7 @@ impl Gpu {
 
     /// Loses the device, after it has done the recorded work.
     pub(crate) fn lose(&self) -> Result<()> {
-        self.synchronize()?;
+        if waiting::CAN_BLOCK { self.synchronize() } else { self.submit_recorded() }?;
         self.destroy();
         Ok(())
     }

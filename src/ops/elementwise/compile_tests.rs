@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::device::injected_faults::{COMPILATIONS, COMPILES, hold_compilations};

@@ -1,6 +1,6 @@
 //! Measures the variants of the matrix product on a device, for each class of sizes.
 
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use crate::device::gpu::{Buffer, Caps, Gpu};
 use crate::error::Result;

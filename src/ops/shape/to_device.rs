@@ -48,7 +48,30 @@ impl Tensor {
         if *self.device() == device {
             return Ok(self.clone());
         }
-        let moved = crate::tensor::move_dense(self, &device)?;
+        let moved = crate::tensor::move_dense(self, &device);
+        let moved = moved.map_err(|error| error.instead("Tensor::to", "Tensor::to_async"))?;
         Ok(crate::autograd::record(ToDevice, &[self], moved))
+    }
+
+    /// As [`Tensor::to`], for an executor: a thread that must not wait, such as that of a page in a browser. Elsewhere it waits when it is
+    /// polled.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::to`].
+    ///
+    /// ```
+    /// use anygpu::{Device, Tensor};
+    ///
+    /// # pollster::block_on(async {
+    /// let x = Tensor::ones([3], &anygpu::try_gpu(0))?;
+    /// let y = x.exp()?.to_async(&Device::cpu()).await?;
+    /// println!("{y}");
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn to_async(&self, device: impl IntoDevice) -> Result<Tensor> {
+        let device = device.into_device()?;
+        self.device().rerun(|| self.to(&device)).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::communicator::Channel;
 use crate::error::{Error, Result};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 use super::communicator::{Act, Channel, Communicator, WORDS};
 use super::gradient_thread::{Combine, Combined, GradientThread, receive};

@@ -1,7 +1,7 @@
 //! Measures what the layers of a net take on each device, and cuts the net by that.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use web_time::Instant;
 
 use super::Pipeline;
 use super::cut::{Costs, cut_points};

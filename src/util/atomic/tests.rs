@@ -1,5 +1,5 @@
 use std::sync::Barrier;
-use std::time::SystemTime;
+use web_time::SystemTime;
 
 use super::faults::{self, Fault};
 use super::*;

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+// The clock of files, which a browser does not have.
 use std::time::{Duration, SystemTime};
 
 use super::{FORMAT, ProcessStatus, parse};

@@ -3,7 +3,7 @@
 mod loss;
 mod pool;
 
-use std::time::Instant;
+use web_time::Instant;
 
 use super::{Buffer, Gpu, Kernel, LARGEST_BINDING, ParamWords, Shader, ShaderText, params};
 use crate::device::{Backend, Device, DeviceKind, Storage, transfer};

@@ -19,7 +19,7 @@ shader!(pub(super) FORWARD: Params = "linalg/attention", after [BY_FOUR, PLACES]
 shader!(BACKWARD: Params = "linalg/attention_grad", after [BY_FOUR, PLACES]);
 
 /// The most multiply-adds of one kernel: 0.1 s at 1.4 TFLOP/s.
-const MOST_WORK: usize = 1 << 36;
+const MOST_WORK: u64 = 1 << 36;
 
 /// Invocations of a workgroup, each with a query or a key; `WG` in the shaders.
 const TILE: usize = 64;
@@ -117,7 +117,8 @@ impl Operands {
     ) -> Vec<Kernel> {
         let Sizes { width, out, .. } = self.sizes;
         let tiles = self.params.tiles(rows);
-        let each = (MOST_WORK / (TILE * (width + out)).saturating_mul(others)).max(1);
+        let work = ((TILE * (width + out)) as u64).saturating_mul(others as u64);
+        let each = usize::try_from(MOST_WORK / work.max(1)).unwrap_or(usize::MAX).max(1);
         let part = |first: usize| {
             let kernel = Kernel::build(shader, entry, Params { first, ..self.params(op, offset) });
             let kernel =
