@@ -250,6 +250,15 @@ impl Error {
         }
     }
 
+    /// Returns whether a call would wait in a browser.
+    pub(crate) fn is_would_block(&self) -> bool {
+        match self {
+            Error::WouldBlock { .. } => true,
+            Error::Replica { error, .. } => error.is_would_block(),
+            _ => false,
+        }
+    }
+
     /// Returns whether a device failed, so that another device may be able to do the same.
     pub(crate) fn is_of_device(&self) -> bool {
         match self {

@@ -165,6 +165,42 @@ impl WgslKernel {
             .map_err(|message| Error::Kernel { name: "of a source".to_string(), message })
     }
 
+    /// Compiles the kernel for a device before its first launch there, for an executor. In a browser, this is how to know whether the
+    /// browser's compiler takes it: a launch does not wait for that, and its errors are those of the next wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with the driver's message, and for `cpu`; errors of earlier work on the device.
+    ///
+    /// ```
+    /// use anygpu::{Device, kernel::WgslKernel};
+    ///
+    /// # pollster::block_on(async {
+    /// let source = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+    ///     @compute @workgroup_size(1) fn one() { y[0] = 1.0; }";
+    /// let kernel = WgslKernel::new(source, "one")?;
+    /// for device in anygpu::init().await.iter().filter(|device| !device.is_cpu()) {
+    ///     kernel.compile_async(device).await?;
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn compile_async(&self, device: &Device) -> Result<()> {
+        let Backend::Gpu(gpu) = device.backend()? else {
+            return Err(self.error("WGSL needs an adapter, and this device is cpu"));
+        };
+        gpu.known().await?; // an earlier error is not the fault of the kernel
+        self.pipeline(device, gpu)?;
+        gpu.known().await.map_err(|error| {
+            sync::lock(&self.pipelines).remove(device);
+            match error {
+                Error::Gpu { message, .. } => self.error(message),
+                other => other,
+            }
+        })
+    }
+
     /// Returns the names of the inputs, in the order of their bindings.
     #[must_use]
     pub fn inputs(&self) -> Vec<&str> {

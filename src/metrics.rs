@@ -12,6 +12,7 @@ pub use timer::Timer;
 use web_time::Instant;
 
 use crate::autograd::no_grad;
+use crate::device::{Device, rerun};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::autocast;
@@ -39,6 +40,12 @@ impl Sums {
             None => self.on_devices.push(value.clone()),
         }
         Ok(())
+    }
+
+    /// Runs a function that reads them, again when they have arrived.
+    async fn rerun<T>(&self, f: impl FnMut() -> Result<T>) -> Result<T> {
+        let devices: Vec<Device> = self.on_devices.iter().map(|sum| sum.device().clone()).collect();
+        rerun(&devices, f).await
     }
 
     /// The sum over all devices, of `len` elements.
@@ -99,6 +106,14 @@ impl Mean {
     /// As [`Tensor::to_vec`].
     pub fn value(&self) -> Result<f64> {
         Ok(self.sums.read(1)?[0] / self.count as f64)
+    }
+
+    /// As [`Mean::value`], for an executor: in a browser, where that would wait.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub async fn value_async(&self) -> Result<f64> {
+        self.sums.rerun(|| self.value()).await
     }
 
     /// Returns the number of samples.
@@ -179,6 +194,14 @@ impl Accuracy {
         Ok(self.right.read(1)?[0] / self.count as f64)
     }
 
+    /// As [`Accuracy::value`], for an executor: in a browser, where that would wait.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub async fn value_async(&self) -> Result<f64> {
+        self.right.rerun(|| self.value()).await
+    }
+
     /// Returns the number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -244,6 +267,14 @@ impl ConfusionMatrix {
     pub fn value(&self) -> Result<Vec<Vec<u64>>> {
         let counts = self.counts.read(self.classes * self.classes)?;
         Ok(counts.chunks(self.classes.max(1)).map(|row| row.iter().map(|&count| count as u64).collect()).collect())
+    }
+
+    /// As [`ConfusionMatrix::value`], for an executor: in a browser, where that would wait.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub async fn value_async(&self) -> Result<Vec<Vec<u64>>> {
+        self.counts.rerun(|| self.value()).await
     }
 
     /// Removes all samples.

@@ -7,7 +7,7 @@ mod batch_mean;
 mod draws;
 mod losses;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use web_time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 use crate::philox::Stream;
 use crate::tensor::{Tensor, weighted_sum};
 use crate::util::sync::lock;
+use crate::util::threads::THREADS;
+use crate::util::waiting;
 
 pub use batch_mean::batch_mean;
 pub(crate) use draws::Draws;
@@ -88,6 +90,8 @@ struct Progress {
     drawn: AtomicU64,
     /// The time that it has waited for others, in nanoseconds.
     waited: AtomicU64,
+    /// The number of rounds that it has come to.
+    rounds: AtomicUsize,
     losses: Mutex<LossRecord>,
     /// The numbers of elements of its draws.
     draws: Mutex<Vec<usize>>,
@@ -101,6 +105,8 @@ struct Exchange {
     /// have the result of round n.
     done: u64,
     result: Arc<Vec<f32>>,
+    /// The results of all rounds, where the ranks run one after the other and may run again.
+    earlier: Vec<Arc<Vec<f32>>>,
     /// The number of ranks that have ended, with or without an error.
     left: usize,
     /// Whether a rank exchanges the values of the current round with other processes.
@@ -159,6 +165,21 @@ impl ProcessGroup {
     /// Returns the number of random blocks that the group has drawn. Call it after all ranks have ended.
     pub fn drawn(&self) -> u64 {
         self.progress.iter().map(|progress| progress.drawn.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Returns the number of rounds that are complete, where the ranks run one after the other.
+    pub fn exchanges(&self) -> usize {
+        lock(&self.exchange).earlier.len()
+    }
+
+    /// Lets a rank, which gave up, begin again.
+    pub fn begin_again(&self, rank: usize) {
+        let Progress { drawn, waited, rounds, losses, draws } = &self.progress[rank];
+        drawn.store(0, Ordering::Relaxed);
+        waited.store(0, Ordering::Relaxed);
+        rounds.store(0, Ordering::Relaxed);
+        *lock(losses) = LossRecord::default();
+        lock(draws).clear();
     }
 
     /// Returns whether a rank waits for others in an exchange.
@@ -251,6 +272,12 @@ impl Rank {
     ) -> Result<Arc<Vec<f32>>> {
         let start = Instant::now();
         let mut exchange = lock(&self.group.exchange);
+        if !THREADS {
+            let round = self.progress().rounds.fetch_add(1, Ordering::Relaxed);
+            if let Some(known) = exchange.earlier.get(round) {
+                return Ok(known.clone());
+            }
+        }
         if exchange.left > 0 {
             return Err(Error::Abandoned);
         }
@@ -269,7 +296,14 @@ impl Rank {
             exchange.outside = false;
             exchange.result = Arc::new(result?);
             exchange.done += 1;
+            if !THREADS {
+                let result = exchange.result.clone();
+                exchange.earlier.push(result);
+            }
             self.group.changed.notify_all();
+        }
+        if !THREADS && exchange.done == round {
+            return Err(waiting::would_block()); // this rank runs again when the others have come so far
         }
         while exchange.done == round {
             if exchange.left > 0 {

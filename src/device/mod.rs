@@ -82,7 +82,7 @@ pub use memory::{DriverMemory, MemoryStats};
 pub use memory_report::{HeldMemory, MemoryReport, memory_label};
 pub use name::IntoDevice;
 
-pub(crate) use gpu::transfer;
+pub(crate) use gpu::{Part, PartReads, has_begun, kept, transfer, wait_for_other};
 pub(crate) use memory_report::{labelled_by_default, set_method};
 pub(crate) use storage::Storage;
 
@@ -307,11 +307,8 @@ impl Device {
 
     /// Returns the result of `f`, which reads from this device, for an executor: in a browser, it runs again when what it reads has
     /// arrived, and must do the same each time.
-    pub(crate) async fn rerun<T>(&self, mut f: impl FnMut() -> Result<T>) -> Result<T> {
-        match self.opened() {
-            Some(gpu) => gpu.rerun(f).await,
-            None => f(),
-        }
+    pub(crate) async fn rerun<T>(&self, f: impl FnMut() -> Result<T>) -> Result<T> {
+        rerun(&[self.clone()], f).await
     }
 
     /// Returns the adapter's device, if this is one and it is open.
@@ -398,6 +395,12 @@ pub async fn init() -> Devices {
         }
     }
     Devices(devices)
+}
+
+/// As [`Device::rerun`], for work that reads from several devices.
+pub(crate) async fn rerun<T>(devices: &[Device], f: impl FnMut() -> Result<T>) -> Result<T> {
+    let gpus: Vec<&gpu::Gpu> = devices.iter().filter_map(Device::opened).map(|gpu| &**gpu).collect();
+    gpu::rerun(&gpus, f).await
 }
 
 /// Returns `gpu:i`, opened, or `cpu` if there is none or it does not open (which is logged).

@@ -147,6 +147,14 @@ impl DataParallel {
         only(outputs)
     }
 
+    /// As [`predict`](DataParallel::predict), for an executor: in a browser, where that would wait for several devices.
+    ///
+    /// # Errors
+    /// As [`predict`](DataParallel::predict).
+    pub async fn predict_async(&self, images: &Tensor) -> Result<Tensor> {
+        self.rerun(|| self.predict(images)).await
+    }
+
     /// As [`predict`](DataParallel::predict), with a computation of your own: for nets with several inputs or outputs.
     ///
     /// All `inputs` are split along their first dimension, or those of [`with_batch_dims`](DataParallel::with_batch_dims), whose size
@@ -230,7 +238,7 @@ impl DataParallel {
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error
                 Ok((output, per_sample))
             };
-            self.on_each_device(state, sizes, inputs, work, |_, _, _| Ok(()))
+            self.on_each_device(state, sizes, inputs, 0, work, |_, _, _| Ok(()))
         })?;
         let (outputs, per_sample): (Vec<Outputs>, Vec<Vec<usize>>) = outputs.into_iter().map(|(_, part)| part).unzip();
         let unlike = |part: &Vec<usize>| part.iter().zip(&per_sample[0]).any(|(here, there)| here != there);
@@ -250,6 +258,22 @@ impl DataParallel {
         Ok((joined, buffers.swap_remove(0)))
     }
 
+    /// As [`evaluate`](DataParallel::evaluate), for an executor: in a browser, where that would wait.
+    ///
+    /// # Errors
+    /// As [`evaluate`](DataParallel::evaluate).
+    pub async fn evaluate_async(&self, loader: &DataLoader) -> Result<f64> {
+        let mut accuracy = Accuracy::new();
+        for batch in loader.epoch(0) {
+            let (images, labels) = batch?;
+            accuracy.add(&self.predict_async(&images).await?, &labels)?;
+        }
+        if accuracy.count() == 0 {
+            return Err(no_samples());
+        }
+        accuracy.value_async().await
+    }
+
     /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
     /// their label. It is counted on the device and read back once.
     ///
@@ -262,10 +286,14 @@ impl DataParallel {
             accuracy.add(&self.predict(&images)?, &labels)?;
         }
         if accuracy.count() == 0 {
-            return Err(Error::argument("evaluate", "the loader has no samples, so that there is no accuracy"));
+            return Err(no_samples());
         }
         accuracy.value()
     }
+}
+
+fn no_samples() -> Error {
+    Error::argument("evaluate", "the loader has no samples, so that there is no accuracy")
 }
 
 /// Joins each output of several parts of the samples.

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::ops::combine::{Combine, combine_floats};
 use crate::tensor::{Bucket, Tensor, slots};
 use crate::util::sync::lock;
+use crate::util::threads::THREADS;
 
 /// Which parameters are in which bucket.
 ///
@@ -77,8 +78,9 @@ impl BucketPlan {
     }
 }
 
-/// What takes the elements of a bucket: its number, and its elements on the host. The loss follows those of bucket 0.
-pub(super) type Deliver = Arc<dyn Fn(usize, Tensor) + Send + Sync>;
+/// What takes the elements of a bucket: its number, and its elements on the host, or the error of the read. The loss follows the elements
+/// of bucket 0.
+pub(super) type Deliver = Arc<dyn Fn(usize, Result<Tensor>) + Send + Sync>;
 
 /// The gradients of one replica on their way to the host.
 pub(super) struct GradientBuckets {
@@ -155,7 +157,8 @@ impl GradientBuckets {
             .filter(|&bucket| missing[bucket] > 0 || self.sender.plan.buckets[bucket].is_empty())
             .try_for_each(|bucket| self.sender.send(bucket))?;
         let mut times = vec![(Instant::now(), Instant::now()); self.sender.plan.len()];
-        for _ in 0..times.len() {
+        // Where there are no threads, they arrive later.
+        for _ in 0..if THREADS { times.len() } else { 0 } {
             let arrival = self.arrivals.recv();
             let (bucket, read) =
                 arrival.unwrap_or_else(|_| Err(Error::internal("a bucket of gradients was not read")))?;
@@ -190,11 +193,8 @@ impl BucketSender {
         }
         let (deliver, arrived) = (self.deliver.clone(), self.arrived.clone());
         let take = move |elements: Result<Tensor>, computed: Instant| {
-            let taken = elements.map(|elements| {
-                let on_host = Instant::now();
-                deliver(bucket, elements);
-                (bucket, (computed, on_host))
-            });
+            let taken = elements.as_ref().map(|_| (bucket, (computed, Instant::now()))).map_err(Error::clone);
+            deliver(bucket, elements);
             let _ = arrived.send(taken); // an error means that the step has ended with one
         };
         if self.wire.dtype == DType::F16 && !parts.is_empty() {

@@ -132,7 +132,7 @@ impl DataParallel {
                     replica.device.synchronize()?;
                     Ok(process_group::rank().map(|rank| rank.loss_record()).unwrap_or_default())
                 };
-                self.on_each_device(state, sizes, &batch.inputs, work, |_, _, _| Ok(()))
+                self.on_each_device(state, sizes, &batch.inputs, 0, work, |_, _, _| Ok(()))
             });
             state.losses = None;
             let (_, LossRecord { totals: here, .. }) = records?.swap_remove(0); // the same on all devices

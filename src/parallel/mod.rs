@@ -15,6 +15,7 @@ mod data_parallel;
 mod dims;
 mod forward;
 mod gradient_buckets;
+mod in_turn;
 mod machines;
 mod members;
 mod micro_batches;

@@ -22,18 +22,21 @@ use web_time::{Duration, Instant};
 use super::DataParallel;
 use super::balance::Balance;
 use super::gradient_buckets::{BucketPlan, Deliver, GradientBuckets, Reducer, SentGradients};
+use super::in_turn::run_in_turn;
 use super::machines::{JointStep, Machines};
 use super::members::State;
 use super::replica::Replica;
 use super::timeline::PartTimes;
 use super::wire::Residuals;
 use crate::autograd::no_grad;
+use crate::device::{Device, rerun};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::Module;
 use crate::process_group::{self, LossRecord, ProcessGroup, Rank, StepLosses, Totals};
 use crate::tensor::{Bucket, Tensor, generator, random_state, set_random_state, skip_blocks, to_together};
 use crate::util::sync::lock;
+use crate::util::threads::THREADS;
 
 /// How long devices that are not late may take to end a step that was given up.
 const GRACE: Duration = Duration::from_secs(10);
@@ -91,11 +94,65 @@ impl DataParallel {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let step = move |net: &dyn Module, part: &[Tensor]| match part {
-            [images, labels] => loss_fn(&net.forward(images)?, labels),
-            _ => Err(Error::internal("a part has images and labels")),
+        let loss = self.compute_step("train_batch", &[images, labels], labelled(loss_fn));
+        loss.map_err(|error| error.instead("train_batch", "train_batch_async"))
+    }
+
+    /// As [`train_batch`](DataParallel::train_batch), for an executor: in a browser, where that would wait for the gradients of several
+    /// devices. There, the devices compute one after the other, and the numbers are the same. Elsewhere, this is `train_batch`.
+    ///
+    /// In a browser, a net whose layers exchange values between the devices, such as batch norm, is computed again from the beginning for
+    /// each exchange, since nothing can wait in the middle of it.
+    ///
+    /// # Errors
+    /// As [`train_batch`](DataParallel::train_batch).
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear};
+    /// use anygpu::optim::SGD;
+    /// use anygpu::{DataParallel, Tensor};
+    ///
+    /// # pollster::block_on(async {
+    /// let devices = anygpu::init().await;
+    /// let net = DataParallel::new(Linear::new(4, 2)?, &devices)?;
+    /// let mut sgd = SGD::new(net.parameters(), 0.1);
+    /// let (x, labels) = (Tensor::rand([8, 4], None)?, Tensor::from_slice(&[0u32, 1].repeat(4), 8, None)?);
+    /// let loss = net.train_batch_async(&x, &labels, nn::cross_entropy).await?;
+    /// sgd.step()?;
+    /// println!("{}", loss.item_async::<f32>().await?);
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub async fn train_batch_async<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let step = labelled(loss_fn);
+        self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone())).await
+    }
+
+    /// As [`step`](DataParallel::step), for an executor; see [`train_batch_async`](DataParallel::train_batch_async).
+    ///
+    /// # Errors
+    /// As [`step`](DataParallel::step).
+    pub async fn step_async<F>(&self, inputs: &[&Tensor], step: F) -> Result<Tensor>
+    where
+        F: Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let step: Arc<StepFn> = Arc::new(step);
+        self.rerun(|| self.compute_step("step", inputs, step.clone())).await
+    }
+
+    /// Runs a call that reads from the devices, again when what it reads has arrived.
+    pub(super) async fn rerun<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        let devices = lock(&self.roster).devices.clone();
+        let random = random_state();
+        let again = || {
+            set_random_state(random);
+            call()
         };
-        self.compute_step("train_batch", &[images, labels], Arc::new(step))
+        rerun(&devices, again).await
     }
 
     /// As [`train_batch`](DataParallel::train_batch), with a step of your own: for nets with several inputs or outputs, for losses
@@ -149,7 +206,8 @@ impl DataParallel {
     where
         F: Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     {
-        self.compute_step("step", inputs, Arc::new(step))
+        let loss = self.compute_step("step", inputs, Arc::new(step));
+        loss.map_err(|error| error.instead("step", "step_async"))
     }
 
     /// Like [`train_batch`](DataParallel::train_batch), but adds to the existing gradients instead of clearing them.
@@ -269,6 +327,17 @@ impl DataParallel {
     }
 }
 
+/// Returns the step of a net with an output and labels.
+fn labelled<F>(loss_fn: F) -> Arc<StepFn>
+where
+    F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+{
+    Arc::new(move |net: &dyn Module, part: &[Tensor]| match part {
+        [images, labels] => loss_fn(&net.forward(images)?, labels),
+        _ => Err(Error::internal("a part has images and labels")),
+    })
+}
+
 // 2 to 7, in one place.
 
 /// What the devices have computed in an attempt that did not fail.
@@ -346,7 +415,7 @@ impl DataParallel {
                 }
                 Ok(())
             };
-            let parts = self.on_each_device(state, sizes, &batch.inputs, work, average)?;
+            let parts = self.on_each_device(state, sizes, &batch.inputs, self.plan.len(), work, average)?;
             self.check_buffers(state, &parts)?;
             let right = self.is_as_on_one_device(state, &parts);
             let (block, loss) = reducer.finish()?;
@@ -382,49 +451,44 @@ enum Event<T> {
 impl DataParallel {
     /// Cuts the inputs to these numbers of samples, runs `work` for the part of each device that has some, as the ranks of a group,
     /// and waits for them. `take` is called with each bucket of gradients: the rank, the number of the bucket, and its elements.
-    /// Returns the index of each of the devices, and its result.
-    pub(super) fn on_each_device<T: Send + 'static>(
+    /// Returns the index of each of the devices, and its result. Each device delivers `buckets` of them.
+    pub(super) fn on_each_device<T: Clone + Send + 'static>(
         &self,
         state: &mut State,
         sizes: &[usize],
         inputs: &[Tensor],
+        buckets: usize,
         work: impl Fn(&Replica, Part) -> Result<T> + Clone + Send + 'static,
         take: impl FnMut(usize, usize, Tensor) -> Result<()>,
     ) -> Result<Vec<(usize, T)>, Failed> {
         let parts = self.dims.cut(inputs, sizes)?;
         let active = with_samples(sizes, &lock(&self.roster).balance);
         let samples = active.iter().map(|&i| sizes[i]).collect();
-        let group = ProcessGroup::new(samples, generator(), state.joint.clone(), state.losses.clone());
-        let (version, compares_parameters) = (self.host.version(), state.compares_parameters());
+        let (stream, joint, losses) = (generator(), state.joint.clone(), state.losses.clone());
+        let group = move || ProcessGroup::new(samples, stream, joint, losses);
+        let (version, compares) = (self.host.version(), state.compares_parameters());
         state.note_writes(&self.host);
-        let (sender, events) = channel();
-        for ((rank, &i), place) in active.iter().enumerate().zip(group.ranks()) {
+        let mut jobs = Vec::with_capacity(active.len());
+        for (rank, &i) in active.iter().enumerate() {
             let member = &mut state.members[i];
             let (replica, host, work) = (member.replica.clone(), self.host.clone(), work.clone());
-            let (parameters, buffers) = (member.parameters != Some(version), !member.buffers);
+            let copies = Copies { parameters: member.parameters != Some(version), buffers: !member.buffers, compares };
             member.forget(); // until the device has ended its part
-            let (deliver, ended) = (sender.clone(), sender.clone());
-            // An error of `send` means that the call was given up.
-            let deliver: Deliver = Arc::new(move |bucket, part| drop(deliver.send(Event::Bucket(rank, bucket, part))));
             let (samples, inputs) = (sizes[i], parts[i].clone());
-            let job = move || {
-                place.scope(|| {
-                    let begin = Instant::now();
-                    if parameters {
-                        replica.copy_parameters_from(&host)?;
-                    }
-                    if buffers {
-                        replica.copy_buffers_from(&host)?;
-                    }
-                    if compares_parameters {
-                        replica.same_parameters(&host)?;
-                    }
-                    work(&replica, Part { rank, samples, inputs, deliver, begin, copied: Instant::now() })
-                })
-            };
-            member.worker.submit(job, move |result| drop(ended.send(Event::Ended(rank, result))));
+            jobs.push(move |again: bool, deliver: Deliver| {
+                let begin = Instant::now();
+                replica.copy_from(&host, Copies { buffers: copies.buffers || again, ..copies })?;
+                let (inputs, copied) = (inputs.clone(), Instant::now());
+                work(&replica, Part { rank, samples, inputs, deliver, begin, copied })
+            });
         }
-        let results = self.wait(state, &active, &group, &events, take)?;
+        let (group, results) = match THREADS {
+            true => self.at_the_same_time(state, &active, group(), jobs, take)?,
+            false => {
+                let devices: Vec<Device> = active.iter().map(|&i| state.members[i].replica.device.clone()).collect();
+                run_in_turn(&devices, group, buckets, |rank, again, deliver| jobs[rank](again, deliver), take)?
+            }
+        };
         let results = all_or_failed(results, &active)?;
         skip_blocks(group.drawn());
         state.forget_buffers(); // those of devices that had no samples
@@ -432,6 +496,54 @@ impl DataParallel {
             (state.members[i].parameters, state.members[i].buffers) = (Some(version), true);
         }
         Ok(active.into_iter().zip(results).collect())
+    }
+
+    /// Runs the job of each rank in the thread of its device, and waits for them, as [`DataParallel::on_each_device`]. Returns the results
+    /// by rank.
+    fn at_the_same_time<T: Send + 'static>(
+        &self,
+        state: &mut State,
+        active: &[usize],
+        group: Arc<ProcessGroup>,
+        jobs: Vec<impl Fn(bool, Deliver) -> Result<T> + Send + 'static>,
+        take: impl FnMut(usize, usize, Tensor) -> Result<()>,
+    ) -> Result<(Arc<ProcessGroup>, Vec<Result<T>>)> {
+        let (sender, events) = channel();
+        for (((rank, &i), place), job) in active.iter().enumerate().zip(group.ranks()).zip(jobs) {
+            let (deliver, ended) = (sender.clone(), sender.clone());
+            // An error of a read is that of the job, and an error of `send` means that the call was given up.
+            let deliver: Deliver = Arc::new(move |bucket, part| {
+                let _ = part.map(|part| deliver.send(Event::Bucket(rank, bucket, part)));
+            });
+            let job = move || place.scope(|| job(false, deliver));
+            state.members[i].worker.submit(job, move |result| drop(ended.send(Event::Ended(rank, result))));
+        }
+        let results = self.wait(state, active, &group, &events, take)?;
+        Ok((group, results))
+    }
+}
+
+/// What a device copies of the host before its part.
+#[derive(Clone, Copy)]
+struct Copies {
+    parameters: bool,
+    buffers: bool,
+    /// Whether it compares its parameters with the host's.
+    compares: bool,
+}
+
+impl Replica {
+    fn copy_from(&self, host: &Replica, Copies { parameters, buffers, compares }: Copies) -> Result<()> {
+        if parameters {
+            self.copy_parameters_from(host)?;
+        }
+        if buffers {
+            self.copy_buffers_from(host)?;
+        }
+        if compares {
+            self.same_parameters(host)?;
+        }
+        Ok(())
     }
 }
 
@@ -458,6 +570,7 @@ struct Task {
 }
 
 /// What a device knows of its part of a step when all of its gradients are on the host.
+#[derive(Clone)]
 pub(super) struct LocalStep {
     pub(super) samples: usize,
     /// Whether the loss depends on each parameter that is not frozen.

@@ -27,7 +27,7 @@ const PART: usize = 1 << 12;
 pub(super) struct Feedback(Arc<Mutex<Arc<Residuals>>>);
 
 /// What one step has lost. Tensors are not written to: a step that is repeated begins with the same ones.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Residuals {
     /// What the device's gradients were multiplied by in that step: its share of the samples, or 1 if losses are sums.
     pub share: f64,

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::util::sync::{lock, panic_message};
+use crate::util::threads::THREADS;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -38,7 +39,7 @@ static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
 /// A thread that runs jobs in order until the worker is dropped.
 pub(super) struct Worker {
     device: Device,
-    /// `None` only while being dropped.
+    /// `None` while being dropped, and where there are no threads: there, the caller runs the parts of its call (`in_turn.rs`).
     jobs: Option<Sender<Job>>,
     /// Whether a job is running.
     busy: Arc<AtomicBool>,
@@ -48,16 +49,17 @@ impl Worker {
     pub(super) fn start(device: &Device) -> Result<Worker> {
         let idle = lock(&IDLE).pop();
         let jobs = match idle {
-            Some(jobs) => jobs,
+            Some(jobs) => Some(jobs),
+            None if !THREADS => None,
             None => {
                 let (jobs, inbox) = channel::<Job>();
                 let thread =
                     Builder::new().name("anygpu worker".into()).spawn(move || inbox.into_iter().for_each(|job| job()));
                 thread.map_err(|error| not_started(device, &error))?;
-                jobs
+                Some(jobs)
             }
         };
-        Ok(Worker { device: device.clone(), jobs: Some(jobs), busy: Arc::new(AtomicBool::new(false)) })
+        Ok(Worker { device: device.clone(), jobs, busy: Arc::new(AtomicBool::new(false)) })
     }
 
     /// Starts `work` on the worker's thread, with the context of this one. That thread then calls `then` with the result: an
@@ -77,8 +79,13 @@ impl Worker {
             busy.store(false, Ordering::Release);
             then(result);
         });
-        if let Some(Err(SendError(job))) = self.jobs.as_ref().map(|jobs| jobs.send(job)) {
-            job(); // The thread has ended, which it does not while someone has its sender.
+        match &self.jobs {
+            Some(jobs) => {
+                if let Err(SendError(job)) = jobs.send(job) {
+                    job(); // The thread has ended, which it does not while someone has its sender.
+                }
+            }
+            None => job(),
         }
     }
 

@@ -9,8 +9,8 @@ use wgpu::{Backends, DownlevelFlags, Features};
 #[cfg(feature = "wgpu")]
 use super::launches::as_on_hardware;
 use super::{
-    Caps, Gpu, conformance, driver_memory, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned,
-    variants,
+    Caps, Gpu, conformance, driver_memory, gl::GlLock, health::Health, pipeline, probe, queue, rerun::rerun, transfer,
+    tuned, variants,
 };
 use crate::device::chaos::{self, Chaos};
 use crate::device::registry::{AdapterInfo, Api};
@@ -222,8 +222,8 @@ impl Gpu {
             device,
             queue,
         };
-        gpu.caps.loop_budget = gpu.rerun(|| probe::loop_budget(&gpu)).await.map_err(unavailable)?;
-        gpu.caps.flushes_subnormals = gpu.rerun(|| probe::flushes_subnormals(&gpu)).await.map_err(unavailable)?;
+        gpu.caps.loop_budget = rerun(&[&gpu], || probe::loop_budget(&gpu)).await.map_err(unavailable)?;
+        gpu.caps.flushes_subnormals = rerun(&[&gpu], || probe::flushes_subnormals(&gpu)).await.map_err(unavailable)?;
         for quirk in gpu.caps.quirks() {
             log::info!("{name} ({}, {}): {quirk}", info.name, info.driver_info);
         }

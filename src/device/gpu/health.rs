@@ -49,6 +49,15 @@ impl Health {
 
     /// Ends a scope and returns its error. In a browser, the error is not known yet: [`Health::all_known`] waits until this has it.
     pub(super) fn popped(self: &Arc<Self>, scope: wgpu::ErrorScopeGuard) -> Option<wgpu::Error> {
+        self.popped_or(scope, || ())
+    }
+
+    /// As [`Health::popped`], and calls `late` if there is an error that is known later.
+    pub(super) fn popped_or(
+        self: &Arc<Self>,
+        scope: wgpu::ErrorScopeGuard,
+        late: impl FnOnce() + 'static,
+    ) -> Option<wgpu::Error> {
         let error = scope.pop();
         if waiting::CAN_BLOCK {
             return waiting::block_on(error).ok().flatten();
@@ -57,6 +66,7 @@ impl Health {
         sync::lock(&self.unknown).push(waits);
         waiting::run(async move {
             if let Some(error) = error.await {
+                late();
                 health.report(error);
             }
             let _ = known.send(());

@@ -13,7 +13,7 @@
 //! - `driver_memory.rs` asks Vulkan how much memory there is, `conformance.rs` whether its driver is conformant;
 //! - `timestamps.rs` measures single kernels for profiles;
 //! - `reader.rs` has the thread that ends reads which nobody waits for;
-//! - `rerun.rs` runs trials in a browser, where nothing may wait;
+//! - `rerun.rs` runs what reads, such as a trial, in a browser, where nothing may wait;
 //! - `process_exit.rs` lets the end of the process wait for software adapters;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
@@ -75,6 +75,7 @@ pub(crate) use pool::LARGEST_BINDING;
 pub(crate) use pool::{BINDING_ALIGNMENT, Buffer};
 pub(crate) use queue::Dispatch;
 pub(crate) use reader::Chunk;
+pub(crate) use rerun::{Part, PartReads, has_begun, is_in_rerun, kept, rerun, wait_for_other};
 pub(crate) use shader::{
     Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, stem, wgsl,
 };

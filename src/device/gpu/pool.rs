@@ -85,6 +85,8 @@ pub(super) struct Page {
     pub pooled: bool,
     /// Whether the program has had a handle of the buffer, by which it can destroy it at any time.
     shared: AtomicBool,
+    /// Whether a browser had no memory for it, as it says after a while.
+    refused: Arc<AtomicBool>,
     /// The bind groups that were made of it.
     pub bind_groups: AtomicU32,
 }
@@ -239,11 +241,13 @@ impl Pool {
         }
     }
 
-    /// Takes a free page of a class that can still be used. The program may have destroyed one that it had a handle of.
+    /// Takes a free page of a class that can still be used. The program may have destroyed one that it had a handle of, and a browser may
+    /// have had no memory for one.
     fn take(&self, bytes: u64, is_usable: impl Fn(&Page) -> bool) -> Option<Arc<Page>> {
         loop {
             let page = sync::lock(&self.free).get_mut(&bytes).and_then(Vec::pop)?;
-            if !page.shared.load(Ordering::Relaxed) || is_usable(&page) {
+            let refused = page.refused.load(Ordering::Relaxed);
+            if !refused && (!page.shared.load(Ordering::Relaxed) || is_usable(&page)) {
                 return Some(page);
             }
             self.ledger.unreserve(bytes);
@@ -260,8 +264,24 @@ impl Pool {
     fn trim(&self) {
         drop(self.take_retired());
         let all = std::mem::take(&mut *sync::lock(&self.free));
+        if !waiting::CAN_BLOCK {
+            // A browser keeps their memory until it collects its garbage.
+            all.values()
+                .flatten()
+                .filter(|page| !page.shared.load(Ordering::Relaxed))
+                .for_each(|page| page.raw.destroy());
+        }
         self.ledger.unreserve(all.values().flatten().map(|page| page.raw.size()).sum());
     }
+}
+
+/// A new buffer of wgpu.
+pub(super) struct Created {
+    pub raw: wgpu::Buffer,
+    /// The host memory that it takes when a software adapter writes it.
+    pub grant: Option<cpu::Grant>,
+    /// Set if a browser says later that it had no memory.
+    refused: Arc<AtomicBool>,
 }
 
 impl Gpu {
@@ -362,20 +382,14 @@ impl Gpu {
     fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let created = self.create_buffer(bytes, usage)?;
-        Ok(created.map(|(raw, grant)| {
+        Ok(created.map(|Created { raw, grant, refused }| {
             sync::lock(&self.pool.unwritten).extend(grant);
-            self.page(raw, true).into()
+            self.page(raw, true, refused).into()
         }))
     }
 
-    /// Creates a buffer, with the host memory that it takes when a software adapter writes it; or returns as
-    /// [`Gpu::create_page`] that there is no memory.
-    #[expect(clippy::type_complexity, reason = "the outer result is for other errors of the driver")]
-    pub(super) fn create_buffer(
-        &self,
-        size: u64,
-        usage: wgpu::BufferUsages,
-    ) -> Result<Result<(wgpu::Buffer, Option<cpu::Grant>), Option<u64>>> {
+    /// Creates a buffer, or returns as [`Gpu::create_page`] that there is no memory.
+    pub(super) fn create_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<Result<Created, Option<u64>>> {
         let grant = match self.caps.software.then(|| cpu::grant_driver(size, DRIVER_BLOCK)).transpose() {
             Ok(grant) => grant,
             Err(available) => return Ok(Err(available)),
@@ -385,26 +399,29 @@ impl Gpu {
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let raw = self.device.create_buffer(&descriptor);
-        let short = self.health.popped(memory).is_some() | self.gl_out_of_memory();
+        let refused_later = Arc::new(AtomicBool::new(false));
+        let refused = refused_later.clone();
+        let late = move || refused.store(true, Ordering::Relaxed);
+        let short = self.health.popped_or(memory, late).is_some() | self.gl_out_of_memory();
         let refused = self.health.popped(validation);
         drop(gl);
         match refused {
             Some(error) => Err(self.failure(super::health::describe(&error))),
             None if short => Ok(Err(None)),
-            None => Ok(Ok((raw, grant))),
+            None => Ok(Ok(Created { raw, grant, refused: refused_later })),
         }
     }
 
-    fn page(&self, raw: wgpu::Buffer, pooled: bool) -> Page {
+    fn page(&self, raw: wgpu::Buffer, pooled: bool, refused: Arc<AtomicBool>) -> Page {
         let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
         let shared = AtomicBool::new(!pooled);
-        Page { raw, id, batch: AtomicU64::new(0), pooled, shared, bind_groups: AtomicU32::new(0) }
+        Page { raw, id, batch: AtomicU64::new(0), pooled, shared, refused, bind_groups: AtomicU32::new(0) }
     }
 
     /// Returns a buffer of the program, whose memory is not of the pool.
     #[cfg(feature = "wgpu")]
     pub(super) fn wrap(&self, raw: wgpu::Buffer, words: usize) -> Buffer {
-        self.handle(self.page(raw, false).into(), words, None)
+        self.handle(self.page(raw, false, Arc::default()).into(), words, None)
     }
 
     fn handle(&self, page: Arc<Page>, words: usize, entry: Option<Entry>) -> Buffer {
@@ -424,8 +441,11 @@ impl Gpu {
         if waiting::CAN_BLOCK { self.synchronize() } else { Ok(()) }
     }
 
-    fn forget_free_pages(&self) {
+    pub(super) fn forget_free_pages(&self) {
         self.forget_bind_groups();
+        if !waiting::CAN_BLOCK {
+            self.submit(&mut sync::lock(&self.recorder)); // it may use them, and they are destroyed
+        }
         let _gl = self.gl.enter();
         self.pool.trim();
     }

@@ -278,7 +278,8 @@ impl Gpu {
             return Ok((kept, None));
         }
         let created = self.create_buffer(byte(chunk), BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
-        created.map_err(|available| self.short(byte(chunk), available))
+        let created = created.map_err(|available| self.short(byte(chunk), available))?;
+        Ok((created.raw, created.grant))
     }
 
     async fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {

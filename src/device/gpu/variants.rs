@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use super::rerun::{Reads, TrialReads};
+use super::rerun::{Part, PartReads, Rerun, rerun};
 use super::{Caps, Gpu, Kernel, KernelBuilder, Params, Shader};
 use crate::error::{Error, Result};
 use crate::util::sync;
@@ -195,18 +195,18 @@ impl Gpu {
         // All at the same time. An error may be that of another trial; so only what is correct counts.
         let of = |family: &&'static dyn AnyFamily| {
             let family = *family;
-            family.wanted(&self.caps).into_iter().map(move |name| (family, name, Reads::default()))
+            family.wanted(&self.caps).into_iter().map(move |name| (family, name, Rerun::default()))
         };
         let mut trials: Vec<_> = families().flat_map(of).collect();
         while !trials.is_empty() {
-            trials.retain_mut(|(family, name, reads)| reads.run(self, &mut || family.attempt(self, name)).is_none());
+            trials.retain_mut(|(family, name, reads)| reads.run(&mut || family.attempt(self, name)).is_none());
             for (_, _, reads) in &mut trials {
-                reads.arrive(self).await;
+                reads.arrive(&[self]).await;
             }
         }
         // Those that were not, one after the other.
         for family in families() {
-            self.rerun(|| family.choose(self)).await?;
+            rerun(&[self], || family.choose(self)).await?;
         }
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Gpu {
         let _whole = super::pool::Unlimited::new();
         #[cfg(feature = "wgpu")]
         let _trial = super::launches::Trial::begin();
-        let _reads = TrialReads::begin(family.name, variant.name);
+        let _reads = PartReads::of(Part::Trial(family.name, variant.name));
         let mut attempt = (family.attempt)(self, variant);
         let may_be_of_others = |error: &Error| {
             !error.is_device_lost() && !error.is_out_of_memory() && !matches!(error, Error::WouldBlock { .. })

@@ -9,8 +9,8 @@ use web_time::{Duration, Instant};
 use futures_channel::oneshot;
 use wgpu::{PollError, PollType, SubmissionIndex};
 
-use super::Gpu;
 use super::transfer::{Mapped, Read};
+use super::{Gpu, is_in_rerun};
 use crate::error::{Error, Result};
 use crate::util::waiting;
 
@@ -37,9 +37,9 @@ impl Gpu {
         self.patience.0.store(millis.max(1), Ordering::Relaxed);
     }
 
-    /// Submits the recorded work and waits until it is done. Work that [runs again](Gpu::rerun) meets its errors where it reads.
+    /// Submits the recorded work and waits until it is done. Work that [runs again](super::rerun) meets its errors where it reads.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        if self.is_in_rerun() { Ok(()) } else { waiting::wait_for(self.synchronized()) }
+        if is_in_rerun() { Ok(()) } else { waiting::wait_for(self.synchronized()) }
     }
 
     /// As [`Gpu::synchronize`], for an executor.
@@ -63,11 +63,20 @@ impl Gpu {
         self.known_in_browser().await
     }
 
-    /// Waits until the errors of what was submitted are known, and returns the first.
-    async fn known_in_browser(&self) -> Result<()> {
+    /// Waits until the errors of earlier calls are known, but not for what was submitted, and returns the first.
+    pub(crate) async fn known(&self) -> Result<()> {
         self.health.all_known().await;
+        let known = self.check();
+        if !waiting::CAN_BLOCK && known.as_ref().is_err_and(Error::is_out_of_memory) {
+            self.forget_free_pages(); // for another try
+        }
+        known
+    }
+
+    /// As [`Gpu::known`], after all that was submitted was done.
+    async fn known_in_browser(&self) -> Result<()> {
         self.pool.all_written();
-        self.check()
+        self.known().await
     }
 
     /// Waits until the host can read what a read brings, and returns any error that the device had until then.

@@ -13,6 +13,7 @@ use crate::parallel::collectives::split_sizes;
 use crate::parallel::worker::{not_started, on_device};
 use crate::tensor::Tensor;
 use crate::util::sync::lock;
+use crate::util::threads::THREADS;
 
 /// Returns how many of `count` channels each device gets.
 pub(super) fn sizes(layer: &'static str, count: usize, devices: &[Device], weights: &[f64]) -> Result<Vec<usize>> {
@@ -169,7 +170,7 @@ pub(super) fn compute<M: Module + Clone>(
 /// previous one is done, and so does a read. Errors have the device's name.
 fn at_once<T: Send>(devices: &[Device], work: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
     let run = |i: usize| on_device(&devices[i], || work(i));
-    if devices.windows(2).all(|pair| pair[0] == pair[1]) {
+    if !THREADS || devices.windows(2).all(|pair| pair[0] == pair[1]) {
         return (0..devices.len()).map(run).collect();
     }
     thread::scope(|scope| {

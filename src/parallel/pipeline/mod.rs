@@ -9,6 +9,7 @@ mod measure;
 mod schedule;
 mod stage;
 
+use crate::util::threads::THREADS;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -137,6 +138,10 @@ impl Pipeline {
 
     /// Creates a pipeline of the layers in `ranges` of a net, which follow one another.
     fn of_parts(mut net: Sequential, ranges: Vec<Range<usize>>, devices: &[Device]) -> Result<Pipeline> {
+        if !THREADS {
+            let detail = "it needs a thread for each stage, which a browser does not have: use DataParallel there";
+            return Err(Error::argument("Pipeline", detail));
+        }
         let parts: Vec<Sequential> = ranges.iter().map(|range| net.part(range.clone())).collect();
         nothing_shared(&parts)?;
         let (mut stages, mut workers) = (Vec::new(), Vec::new());

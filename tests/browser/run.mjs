@@ -1,0 +1,144 @@
+// Runs the tests of this folder in a real browser: Chromium, headless, whose WebGPU is SwiftShader.
+//
+//     node tests/browser/run.mjs SITE [NAME...]
+//
+// SITE is a folder with index.html, the package of wasm-bindgen in pkg/, and what native code has computed: model.onnx and native.json.
+// NAMEs are parts of the names of tests; without any, all run. CHROMIUM names the browser, NODE_MODULES a folder with playwright-core.
+// `scripts/browser.sh` makes all of that.
+
+import fs from "node:fs";
+import http from "node:http";
+import { createRequire } from "node:module";
+import path from "node:path";
+
+const [site, ...names] = process.argv.slice(2);
+const modules = process.env.NODE_MODULES ?? path.join(import.meta.dirname, "node_modules");
+const { chromium } = createRequire(path.join(modules, "x.js"))("playwright-core");
+
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".json": "application/json", ".wasm": "application/wasm" };
+
+function serve(folder) {
+    const server = http.createServer((request, response) => {
+        const name = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+        const file = path.join(folder, name.endsWith("/") ? `${name}index.html` : name);
+        fs.readFile(file, (error, data) => {
+            response.writeHead(error ? 404 : 200, { "content-type": TYPES[path.extname(file)] ?? "application/octet-stream" });
+            response.end(data);
+        });
+    });
+    return new Promise((done) => server.listen(0, "localhost", () => done(server)));
+}
+
+// As in docs: a browser with a window needs none of them but the first two, and those only on a machine without a GPU.
+const SOFTWARE = [
+    "--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-webgpu-adapter=swiftshader",
+    "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
+];
+const QUIET = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+
+async function browser() {
+    return chromium.launch({
+        executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+        args: ["--headless=new", "--no-sandbox", ...SOFTWARE, ...QUIET],
+        ignoreDefaultArgs: ["--disable-gpu", "--headless"],
+    });
+}
+
+function assert(holds, what) {
+    if (!holds) throw new Error(what);
+}
+
+/** Throws unless the numbers are equal within `relative`. */
+function close(got, expected, relative, what) {
+    assert(got.length === expected.length, `${what}: ${got.length} numbers, expected ${expected.length}`);
+    const worst = Math.max(...expected.map((e, i) => Math.abs(got[i] - e) / Math.max(Math.abs(e), 1e-3)));
+    assert(worst <= relative, `${what}: off by ${worst} of ${relative}\n${got}\nexpected\n${expected}`);
+    return `${what}: within ${worst.toExponential(1)}`;
+}
+
+const native = JSON.parse(fs.readFileSync(path.join(site, "native.json"), "utf8"));
+const call = (page, name, ...args) => page.evaluate(([name, args]) => window.tests[name](...args), [name, args]);
+const GPU = "soft:0";
+const MIXES = [["cpu"], [GPU], [GPU, "cpu"], ["cpu", GPU], [GPU, `${GPU}/1`, "cpu"]];
+
+const table = (device, atLeast) => async (page) => {
+    const [cases, ...wrong] = await call(page, "op_table", device, null);
+    assert(wrong.length === 0, `${wrong.length} of ${cases} cases are wrong:\n${wrong.join("\n")}`);
+    assert(Number(cases) >= atLeast, `${cases} cases, expected at least ${atLeast}`);
+    return `${cases} cases`;
+};
+
+const losses = (run) => async (page) => {
+    const seen = [];
+    for (const mix of MIXES) {
+        // That of a step is an exchange of f32, which devices round in other ways.
+        const relative = mix.length === 1 && mix[0] === "cpu" ? 1e-5 : 1e-4;
+        seen.push(close(await call(page, "losses", run, mix), native.losses[run], relative, mix.join(" + ")));
+    }
+    return seen.join("; ");
+};
+
+const TESTS = {
+    "devices": async (page) => {
+        const devices = await call(page, "devices");
+        assert(devices.length === 2 && devices[0].startsWith("soft:0, software") && devices[1].startsWith("cpu"), devices.join("\n"));
+        return devices.join("; ");
+    },
+    "op table on cpu": table("cpu", 4000),
+    "losses of lenet": losses("lenet"),
+    "losses with batch norm and dropout": losses("batch norm and dropout"),
+    "losses with weights": losses("weighted"),
+    "an ONNX model": async (page) => {
+        const model = [...fs.readFileSync(path.join(site, "model.onnx"))];
+        const run = (device) =>
+            page.evaluate(([model, device]) => window.tests.onnx_outputs(new Uint8Array(model), device).then((y) => [...y]), [model, device]);
+        const seen = [];
+        for (const device of ["cpu", GPU]) seen.push(close(await run(device), native.onnx, 1e-4, device));
+        return seen.join("; ");
+    },
+    "a kernel of one's own": (page) => call(page, "own_kernel", GPU),
+    "calls that would wait": async (page) => (await call(page, "blocking_calls", GPU)).join("\n    "),
+    "out of memory": async (page) => {
+        await page.evaluate(() => {
+            // wgpu ends the scope of memory before that of validation.
+            const pop = GPUDevice.prototype.popErrorScope;
+            let left = 1;
+            GPUDevice.prototype.popErrorScope = async function () {
+                const error = await pop.call(this);
+                return left-- > 0 ? new GPUOutOfMemoryError("as a test says") : error;
+            };
+        });
+        return call(page, "out_of_memory", GPU);
+    },
+    "a device that is lost": (page) => call(page, "lost_device", `${GPU}/3`),
+    "op table on the adapter": table(GPU, 4800),
+};
+
+const server = await serve(site);
+const chrome = await browser();
+const began = Date.now();
+let failed = 0;
+try {
+    const page = await chrome.newPage();
+    page.on("pageerror", (error) => console.log(`    page: ${error}`));
+    page.on("console", (message) => process.env.CONSOLE && console.log(`    console: ${message.text()}`));
+    await page.goto(`http://localhost:${server.address().port}/`);
+    await page.waitForFunction(() => window.tests, null, { timeout: 60_000 });
+    await call(page, "devices");
+    for (const [name, test] of Object.entries(TESTS)) {
+        if (names.length > 0 && !names.some((part) => name.includes(part))) continue;
+        const start = Date.now();
+        try {
+            const seen = await test(page);
+            console.log(`ok      ${name}, ${((Date.now() - start) / 1000).toFixed(1)} s: ${seen ?? ""}`);
+        } catch (error) {
+            failed += 1;
+            console.log(`FAILED  ${name}, ${((Date.now() - start) / 1000).toFixed(1)} s: ${error.message}`);
+        }
+    }
+} finally {
+    await chrome.close();
+    server.close();
+}
+console.log(`${failed} failed, ${((Date.now() - began) / 1000).toFixed(0)} s`);
+process.exitCode = failed === 0 ? 0 : 1;
