@@ -95,12 +95,40 @@ type Enter = Box<dyn FnOnce() -> Box<dyn Any> + Send>;
 pub(crate) trait AnySlot: Sync {
     /// Returns what sets the slot in a thread that works for this one.
     fn handed_on(&'static self) -> Enter;
+
+    /// Gives the slot the value of a thread that has set nothing, and returns what puts the present one back.
+    #[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+    fn set_aside(&'static self) -> Box<dyn FnOnce()>;
 }
 
 impl<T: Clone + Send> AnySlot for Slot<T> {
     fn handed_on(&'static self) -> Enter {
         let value = if self.inherited { self.get() } else { (self.initial)() };
         Box::new(move || Box::new(self.set(value)))
+    }
+
+    #[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+    fn set_aside(&'static self) -> Box<dyn FnOnce()> {
+        let present = self.value.replace((self.initial)());
+        Box::new(move || drop(self.value.replace(present)))
+    }
+}
+
+/// The state of this thread while other code runs on it, which begins with none, because this code waits in the middle of a call.
+#[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+pub(crate) struct SetAside(Vec<Box<dyn FnOnce()>>);
+
+#[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+impl SetAside {
+    pub fn all() -> SetAside {
+        SetAside(inventory::iter::<Registered>.into_iter().map(|slot| slot.0.set_aside()).collect())
+    }
+}
+
+#[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|put_back| put_back());
     }
 }
 

@@ -336,11 +336,14 @@ impl Device {
         match &self.0.backend {
             BackendHandle::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
             BackendHandle::Gpu { handle, opened, opening } => {
+                if !waiting::CAN_BLOCK && opened.get().is_none() {
+                    let opening = waiting::wait_for(self.open());
+                    opening.map_err(|error| error.instead("Device::new", "Device::new_async"))?;
+                }
                 if opened.get().is_none() {
                     let _one_at_a_time = sync::lock(opening);
                     if opened.get().is_none() {
-                        let gpu = waiting::wait_for(gpu::Gpu::open(handle, self.name()));
-                        let gpu = Arc::new(gpu.map_err(|error| error.instead("Device::new", "Device::new_async"))?);
+                        let gpu = Arc::new(waiting::wait_for(gpu::Gpu::open(handle, self.name()))?);
                         gpu.wait_at_exit();
                         return Ok(Backend::Gpu(opened.get_or_init(|| gpu)));
                     }

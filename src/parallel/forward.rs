@@ -16,6 +16,7 @@ use crate::nn::Module;
 use crate::ops::cat;
 use crate::tensor::{Tensor, to_together};
 use crate::util::sync::lock;
+use crate::util::waiting;
 
 /// Outputs, and the buffers after them.
 type Outputs = (Vec<Tensor>, Vec<Tensor>);
@@ -137,6 +138,11 @@ impl DataParallel {
     /// Those of the net's ops. A device that fails and a call by a loss function are treated as in
     /// [`train_batch`](DataParallel::train_batch).
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
+        let outputs = waiting::wait_for(self.predict_async(images));
+        outputs.map_err(|error| error.instead("predict", "predict_async"))
+    }
+
+    fn outputs(&self, images: &Tensor) -> Result<Tensor> {
         let (mut state, _in_call) = self.alone("predict")?; // not during a step, which switches the layers to training mode
         if state.members.is_empty() {
             return self.host.predict(images);
@@ -152,7 +158,7 @@ impl DataParallel {
     /// # Errors
     /// As [`predict`](DataParallel::predict).
     pub async fn predict_async(&self, images: &Tensor) -> Result<Tensor> {
-        self.rerun(|| self.predict(images)).await
+        self.rerun(|| self.outputs(images)).await
     }
 
     /// As [`predict`](DataParallel::predict), with a computation of your own: for nets with several inputs or outputs.

@@ -37,6 +37,7 @@ use crate::process_group::{self, LossRecord, ProcessGroup, Rank, StepLosses, Tot
 use crate::tensor::{Bucket, Tensor, generator, random_state, set_random_state, skip_blocks, to_together};
 use crate::util::sync::lock;
 use crate::util::threads::THREADS;
+use crate::util::waiting;
 
 /// How long devices that are not late may take to end a step that was given up.
 const GRACE: Duration = Duration::from_secs(10);
@@ -94,8 +95,9 @@ impl DataParallel {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let loss = self.compute_step("train_batch", &[images, labels], labelled(loss_fn));
-        loss.map_err(|error| error.instead("train_batch", "train_batch_async"))
+        let step = labelled(loss_fn);
+        let loss = self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone()));
+        waiting::wait_for(loss).map_err(|error| error.instead("train_batch", "train_batch_async"))
     }
 
     /// As [`train_batch`](DataParallel::train_batch), for an executor: in a browser, where that would wait for the gradients of several
@@ -146,6 +148,9 @@ impl DataParallel {
 
     /// Runs a call that reads from the devices, again when what it reads has arrived.
     pub(super) async fn rerun<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+        if waiting::CAN_BLOCK {
+            return call();
+        }
         let devices = lock(&self.roster).devices.clone();
         let random = random_state();
         let again = || {
@@ -206,8 +211,9 @@ impl DataParallel {
     where
         F: Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let loss = self.compute_step("step", inputs, Arc::new(step));
-        loss.map_err(|error| error.instead("step", "step_async"))
+        let step: Arc<StepFn> = Arc::new(step);
+        let loss = self.rerun(|| self.compute_step("step", inputs, step.clone()));
+        waiting::wait_for(loss).map_err(|error| error.instead("step", "step_async"))
     }
 
     /// Like [`train_batch`](DataParallel::train_batch), but adds to the existing gradients instead of clearing them.

@@ -6,6 +6,9 @@ use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Locks a mutex, also after a thread panicked while it held it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+    return super::waiting::until_free(mutex);
+    #[cfg(not(all(target_arch = "wasm32", feature = "jspi")))]
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 

@@ -92,14 +92,16 @@ mod platform {
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
-    use crate::error::Result;
-
-    pub(super) fn block_on<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output> {
+    #[cfg(not(feature = "jspi"))]
+    pub(super) fn block_on<F: Future>(mut future: Pin<&mut F>) -> crate::Result<F::Output> {
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(value) => Ok(value),
             Poll::Pending => Err(super::would_block()),
         }
     }
+
+    #[cfg(feature = "jspi")]
+    pub(super) use super::suspend::block_on;
 
     pub(crate) fn run(future: impl Future<Output = ()> + 'static) {
         wasm_bindgen_futures::spawn_local(future);
@@ -112,3 +114,76 @@ mod platform {
         }
     }
 }
+
+/// Waiting by JS Promise Integration: the browser suspends the calls within an export, and runs other code meanwhile. That code may call
+/// this crate too. So a suspended call takes its state along (`SetAside`), and locks that it holds are waited for ([`until_free`]).
+#[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+mod suspend {
+    use std::pin::Pin;
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use futures_channel::oneshot;
+    use js_sys::{Function, Promise, global};
+    use wasm_bindgen::{JsCast, JsValue};
+
+    use crate::context::SetAside;
+    use crate::error::Result;
+
+    /// Told when the future may have come further.
+    struct Told(Mutex<Option<oneshot::Sender<()>>>);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let _ = told.map(|told| told.send(()));
+        }
+    }
+
+    pub(in crate::util) fn block_on<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output> {
+        loop {
+            let (told, waits) = oneshot::channel();
+            let waker = Waker::from(Arc::new(Told(Mutex::new(Some(told)))));
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return Ok(value);
+            }
+            suspend(&wasm_bindgen_futures::future_to_promise(async move {
+                let _ = waits.await;
+                Ok(JsValue::UNDEFINED)
+            }))?;
+        }
+    }
+
+    /// Runs other code until a promise is settled.
+    fn suspend(promise: &Promise) -> Result<()> {
+        let aside = SetAside::all();
+        #[expect(deprecated, reason = "wasm-bindgen calls it experimental")]
+        let resumed = js_sys::futures::jspi_block_on_promise(promise);
+        drop(aside);
+        resumed.map(drop).map_err(|_| super::would_block()) // not within an export that may suspend
+    }
+
+    /// Locks a mutex, which a suspended call may hold: then other code runs until it is free.
+    pub(crate) fn until_free<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        loop {
+            match mutex.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    let later = Promise::new(&mut |resolve, _| {
+                        let timer = js_sys::Reflect::get(&global(), &"setTimeout".into());
+                        let timer = timer.ok().and_then(|timer| timer.dyn_into::<Function>().ok());
+                        let _ = timer.map(|timer| timer.call2(&JsValue::UNDEFINED, &resolve, &1.into()));
+                    });
+                    assert!(
+                        suspend(&later).is_ok(),
+                        "a call that waits holds this, and this call cannot wait: await one after the other"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(target_arch = "wasm32", feature = "jspi"))]
+pub(crate) use suspend::until_free;

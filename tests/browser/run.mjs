@@ -98,6 +98,11 @@ const TESTS = {
     },
     "a kernel of one's own": (page) => call(page, "own_kernel", GPU),
     "calls that would wait": async (page) => (await call(page, "blocking_calls", GPU)).join("\n    "),
+    "calls that wait by JSPI": async (page) => {
+        const seen = await call(page, "waiting", GPU);
+        await page.evaluate((device) => Promise.all([true, false, true].map((records) => window.tests.two_at_a_time(device, records))), GPU);
+        return seen;
+    },
     "out of memory": async (page) => {
         await page.evaluate(() => {
             // wgpu ends the scope of memory before that of validation.

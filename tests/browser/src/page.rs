@@ -2,8 +2,8 @@
 
 use anygpu::check::{Options, Table};
 use anygpu::kernel::WgslKernel;
-use anygpu::nn::Module;
-use anygpu::{DType, Device, Error, Tensor, onnx};
+use anygpu::nn::{self, Linear, Module};
+use anygpu::{DType, DataParallel, Device, Error, Tensor, manual_seed, no_grad, onnx};
 use wasm_bindgen::prelude::*;
 
 use crate::runs;
@@ -151,4 +151,41 @@ pub async fn out_of_memory(device: &str) -> Result<String> {
     let sum = sum().await?;
     ensure((sum / 2_718_281.8 - 1.0).abs() < 1e-5, || format!("{sum}"))?;
     Ok(error.to_string())
+}
+
+/// Within an export that may suspend, calls wait: those of single tensors, an opening, the op table, and a step on two devices.
+#[wasm_bindgen(jspi)]
+pub fn waiting(device: &str) -> Result<String> {
+    let device = Device::new(&format!("{device}/4"))?;
+    let x = Tensor::arange(0.0, 4.0, 1.0, &device)?;
+    ensure(x.to_vec::<f32>()? == [0.0, 1.0, 2.0, 3.0] && x.sum_all()?.item::<f32>()? == 6.0, || "wrong".into())?;
+    ensure(x.nonzero()?.shape() == [3, 1], || "nonzero".into())?;
+    let report =
+        Table::new(&Options { quick: true, family: Some("softmax".into()), ..Options::default() }).run(&device)?;
+    ensure(report.ops.iter().all(|op| op.failures.is_empty()), || format!("{report}"))?;
+
+    manual_seed(1);
+    let net = DataParallel::new(Linear::new(3, 2)?, &[device.clone(), Device::cpu()])?;
+    let (x, labels) = (Tensor::rand([6, 3], None)?, Tensor::from_slice(&[0u32, 1].repeat(3), 6, None)?);
+    let loss = net.train_batch(&x, &labels, nn::cross_entropy)?.item::<f32>()?;
+    let alone = nn::cross_entropy(&net.module().forward(&x)?, &labels)?.item::<f32>()?;
+    ensure((loss - alone).abs() < 1e-5, || format!("{loss}, expected {alone}"))?;
+    Ok(x.to(&device)?.to_string())
+}
+
+/// Two calls at the same time, one of which records no graph while it waits: the other one does.
+#[wasm_bindgen(jspi)]
+pub fn two_at_a_time(device: &str, records: bool) -> Result<()> {
+    let device = Device::new(device)?;
+    let x = Tensor::ones([100], &device)?.requires_grad();
+    let work = || -> anygpu::Result<bool> {
+        let mut alike = true;
+        for _ in 0..20 {
+            x.exp()?.sum_all()?.item::<f32>()?;
+            alike &= x.exp()?.is_tracked() == records;
+        }
+        Ok(alike)
+    };
+    let alike = if records { work()? } else { no_grad(work)? };
+    ensure(alike, || format!("recording was not {records} all the time"))
 }
