@@ -54,3 +54,4 @@ pub use tensor::{
 };
 #[doc(hidden)]
 pub use util::regular_file::read_text;
+pub use util::waiting::jspi;

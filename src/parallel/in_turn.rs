@@ -24,6 +24,12 @@ struct Parts<T> {
     parts: Vec<Known<T>>,
 }
 
+impl<T> Parts<T> {
+    fn ended(&self) -> usize {
+        self.parts.iter().filter(|part| part.result.is_some()).count()
+    }
+}
+
 /// What is known of one part.
 struct Known<T> {
     /// Whether it has run before, and gave up.
@@ -60,7 +66,7 @@ pub(super) fn run_in_turn<T: Clone + Send + 'static>(
     let mut known = lock(&known);
     let group = known.group.clone();
     loop {
-        let exchanges = group.exchanges();
+        let before = (group.exchanges(), known.ended());
         for (rank, place) in group.ranks().enumerate() {
             let part = &mut known.parts[rank];
             if part.result.is_some() {
@@ -83,6 +89,7 @@ pub(super) fn run_in_turn<T: Clone + Send + 'static>(
             let again = std::mem::replace(&mut part.ran, true);
             let result = on_device(&devices[rank], || place.within(|| work(rank, again, deliver)));
             if result.as_ref().is_err_and(Error::is_would_block) {
+                log::debug!("call {call}: rank {rank} waits after {} exchanges", group.exchanges());
                 continue;
             }
             if result.is_ok() && buckets > 0 && lock(&part.buckets).arrived.len() < buckets {
@@ -91,7 +98,7 @@ pub(super) fn run_in_turn<T: Clone + Send + 'static>(
             group.abandon(); // those that come to further exchanges are not given what they wait for
             part.result = Some(result);
         }
-        if known.parts.iter().all(|part| part.result.is_some()) || group.exchanges() == exchanges {
+        if known.ended() == devices.len() || (group.exchanges(), known.ended()) == before {
             break;
         }
     }

@@ -6,6 +6,7 @@
 
 use std::pin::pin;
 
+use crate::context::slot;
 use crate::error::{Error, Result};
 
 /// Whether a thread may wait.
@@ -14,8 +15,7 @@ pub(crate) const CAN_BLOCK: bool = cfg!(not(target_arch = "wasm32"));
 /// Returns the value of a future, and waits for it.
 ///
 /// # Errors
-/// In a browser, [`Error::WouldBlock`] if the value is not there yet, and this is not within an export of `wasm_bindgen` that may suspend
-/// (feature `jspi`).
+/// In a browser, [`Error::WouldBlock`] if the value is not there yet, and this is not within [`jspi`].
 pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     platform::block_on(pin!(future))
 }
@@ -23,6 +23,31 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
 /// Returns the result of a future, and waits for it, as [`block_on`].
 pub(crate) fn wait_for<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     block_on(future).flatten()
+}
+
+slot! {
+    /// Whether this code is within [`jspi`].
+    MAY_SUSPEND: bool = false, for this thread alone
+}
+
+/// Runs `f`, within which calls wait in a browser too, by JS Promise Integration: those that are
+/// [`Error::WouldBlock`] otherwise. While they wait, the page goes on, and other calls of this crate may run.
+///
+/// `f` must be called within an export that is marked `#[wasm_bindgen(jspi)]`; elsewhere the browser throws a `SuspendError`. This
+/// needs the feature `jspi`, with which a module loads only in browsers that have it. On other platforms, this only calls `f`.
+///
+/// ```
+/// use anygpu::{Tensor, jspi, try_gpu};
+///
+/// // #[wasm_bindgen(jspi)]
+/// pub fn total() -> f32 {
+///     jspi(|| Tensor::ones([10], &try_gpu(0)).and_then(|x| x.sum_all()?.item()).unwrap_or(f32::NAN))
+/// }
+/// assert_eq!(total(), 10.0);
+/// ```
+pub fn jspi<R>(f: impl FnOnce() -> R) -> R {
+    let _within = MAY_SUSPEND.set(true);
+    f()
 }
 
 /// Runs a future to its end: in a browser while other code runs, elsewhere before this returns.
@@ -156,11 +181,14 @@ mod suspend {
 
     /// Runs other code until a promise is settled.
     fn suspend(promise: &Promise) -> Result<()> {
+        if !super::MAY_SUSPEND.get() {
+            return Err(super::would_block());
+        }
         let aside = SetAside::all();
         #[expect(deprecated, reason = "wasm-bindgen calls it experimental")]
         let resumed = js_sys::futures::jspi_block_on_promise(promise);
         drop(aside);
-        resumed.map(drop).map_err(|_| super::would_block()) // not within an export that may suspend
+        resumed.map(drop).map_err(|_| super::would_block())
     }
 
     /// Locks a mutex, which a suspended call may hold: then other code runs until it is free.

@@ -134,7 +134,8 @@ try {
         if (names.length > 0 && !names.some((part) => name.includes(part))) continue;
         const start = Date.now();
         try {
-            const seen = await test(page);
+            const late = new Promise((_, no) => setTimeout(() => no(new Error("no answer in 4 minutes")), 240_000).unref());
+            const seen = await Promise.race([test(page), late]);
             console.log(`ok      ${name}, ${((Date.now() - start) / 1000).toFixed(1)} s: ${seen ?? ""}`);
         } catch (error) {
             failed += 1;

@@ -59,7 +59,9 @@ thread_local! {
 pub(crate) struct PartReads(Part);
 
 impl PartReads {
+    /// Begins with the first read of the part, which may run several times within a run of the work.
     pub(crate) fn of(part: Part) -> PartReads {
+        NOW.with_borrow_mut(|now| now.as_mut().map(|now| now.taken.retain(|source, _| source.part != part)));
         PartReads(set_part(part))
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::ops::combine::{Combine, combine_words};
 use crate::tensor::Tensor;
 use crate::util::sync::lock;
+use crate::util::threads::THREADS;
 
 /// Chunks that may wait for the upload to one device.
 const WAITING: usize = 8;
@@ -74,6 +75,11 @@ impl Exchange {
         let (sender, arrivals) = channel();
         for stream in &mut streams {
             stream.copy_within_devices()?;
+            if !THREADS && !stream.targets.is_empty() {
+                // No chunk can be waited for.
+                let here = stream.terms.iter().map(|term| term.to(&Device::cpu()));
+                stream.terms = here.collect::<Result<_>>()?;
+            }
         }
         for (number, stream) in streams.iter().enumerate().filter(|(_, stream)| !stream.targets.is_empty()) {
             for (term, words) in stream.terms.iter().enumerate() {
@@ -235,7 +241,7 @@ struct Uploads<'scope, 'env> {
 impl Uploads<'_, '_> {
     /// Writes words of a stream of `all` words, or lets a thread do so.
     fn write(&mut self, place: Place, words: &Words, all: usize) -> Result<()> {
-        if all <= CHUNK || place.target.device().is_cpu() {
+        if all <= CHUNK || place.target.device().is_cpu() || !THREADS {
             return place.write(words); // a thread would take longer to start
         }
         if let Some(error) = &*lock(self.failed) {

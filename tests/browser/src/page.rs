@@ -3,7 +3,7 @@
 use anygpu::check::{Options, Table};
 use anygpu::kernel::WgslKernel;
 use anygpu::nn::{self, Linear, Module};
-use anygpu::{DType, DataParallel, Device, Error, Tensor, manual_seed, no_grad, onnx};
+use anygpu::{DType, DataParallel, Device, Error, Tensor, jspi, manual_seed, no_grad, onnx};
 use wasm_bindgen::prelude::*;
 
 use crate::runs;
@@ -13,7 +13,14 @@ type Result<T> = std::result::Result<T, JsError>;
 #[wasm_bindgen(start)]
 fn start() {
     console_error_panic_hook::set_once();
-    let _ = console_log::init_with_level(log::Level::Warn);
+    let _ = console_log::init_with_level(log::Level::Debug);
+    log::set_max_level(log::LevelFilter::Warn);
+}
+
+/// Writes what the crate logs to the console, where `run.mjs` shows it if CONSOLE is set.
+#[wasm_bindgen]
+pub fn log_all() {
+    log::set_max_level(log::LevelFilter::Debug);
 }
 
 /// Returns an error unless a condition holds.
@@ -156,6 +163,10 @@ pub async fn out_of_memory(device: &str) -> Result<String> {
 /// Within an export that may suspend, calls wait: those of single tensors, an opening, the op table, and a step on two devices.
 #[wasm_bindgen(jspi)]
 pub fn waiting(device: &str) -> Result<String> {
+    jspi(|| waits(device))
+}
+
+fn waits(device: &str) -> Result<String> {
     let device = Device::new(&format!("{device}/4"))?;
     let x = Tensor::arange(0.0, 4.0, 1.0, &device)?;
     ensure(x.to_vec::<f32>()? == [0.0, 1.0, 2.0, 3.0] && x.sum_all()?.item::<f32>()? == 6.0, || "wrong".into())?;
@@ -176,6 +187,10 @@ pub fn waiting(device: &str) -> Result<String> {
 /// Two calls at the same time, one of which records no graph while it waits: the other one does.
 #[wasm_bindgen(jspi)]
 pub fn two_at_a_time(device: &str, records: bool) -> Result<()> {
+    jspi(|| records_or_not(device, records))
+}
+
+fn records_or_not(device: &str, records: bool) -> Result<()> {
     let device = Device::new(device)?;
     let x = Tensor::ones([100], &device)?.requires_grad();
     let work = || -> anygpu::Result<bool> {
