@@ -69,7 +69,9 @@ function describe() {
   const adapter = chosen.adapter === "WebGPU adapter" ? "" : chosen.adapter;
   if (devices.length === 1) return "no WebGPU: on cpu";
   if (chosen.kind === "software") return `software adapter${adapter && `: ${adapter}`}`;
-  return chosen.kind === "cpu" ? "WebAssembly, one thread" : adapter || "WebGPU";
+  if (chosen.kind !== "cpu") return adapter || "WebGPU";
+  const soft = devices.find(({ kind }) => kind === "software");
+  return `one thread of WebAssembly${soft ? `; ${soft.name} is a software adapter` : ""}`;
 }
 
 $("device").onchange = () => {
@@ -595,8 +597,10 @@ try {
   }).catch(() => {});
   devices = await call("devices");
   $("device").replaceChildren(...devices.map(({ name }) => new Option(name)));
+  // A software adapter is slower than the processor that it runs on.
   const asked = new URLSearchParams(location.search).get("device");
-  if (devices.some(({ name }) => name === asked)) $("device").value = asked;
+  const first = devices.find(({ name }) => name === asked) ?? devices.find(({ kind }) => kind === "gpu");
+  $("device").value = first?.name ?? "cpu";
   $("device").disabled = devices.length < 2;
   state("ready", describe());
   kernelDevice();

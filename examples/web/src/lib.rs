@@ -16,6 +16,7 @@ use anygpu::{DType, Device, DeviceKind, Tensor, no_grad};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
+use web_time::Instant;
 
 use state::{CLASSIFIER, WEIGHTS, with};
 
@@ -29,6 +30,11 @@ fn start() {
         console_error_panic_hook::hook(info);
     }));
     let _ = console_log::init_with_level(log::Level::Warn);
+}
+
+/// The milliseconds since then.
+fn since(begin: Instant) -> f64 {
+    begin.elapsed().as_secs_f64() * 1e3
 }
 
 /// Looks for adapters and opens them. Returns the devices as JSON.
@@ -78,7 +84,7 @@ pub async fn classify(device: String, trained: bool, ink: Vec<u8>) -> Result<Ans
     let Some(seen) = digit::like_mnist(&ink) else {
         return Ok(Answer { probabilities: Vec::new(), seen: Vec::new(), ms: 0.0 });
     };
-    let begin = js_sys::Date::now();
+    let begin = Instant::now();
     let own = with(&state::TRAINED, |net| net.clone()).filter(|_| trained);
     let (net, device) = match own {
         Some(own) => own,
@@ -88,7 +94,7 @@ pub async fn classify(device: String, trained: bool, ink: Vec<u8>) -> Result<Ans
     let pixels: Vec<f32> = seen.iter().map(|ink| (ink - mean) / deviation).collect();
     let x = Tensor::from_slice(&pixels, [1, 1, digit::SIDE, digit::SIDE], &device)?;
     let probabilities = no_grad(|| net.forward(&x)?.softmax(-1))?.to_vec_async::<f32>().await?;
-    Ok(Answer { probabilities, seen, ms: js_sys::Date::now() - begin })
+    Ok(Answer { probabilities, seen, ms: since(begin) })
 }
 
 /// Returns the net with the weights that come with the page, on a device. It stays there for the next drawing.

@@ -5,8 +5,9 @@ use anygpu::onnx::{self, Dimension, Model, ValueInfo};
 use anygpu::{DType, Device, Tensor, no_grad};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
+use web_time::Instant;
 
-use crate::Result;
+use crate::{Result, since};
 use crate::digit::SIDE;
 use crate::recipe::MEAN_AND_DEVIATION;
 use crate::state::{MODELS, with};
@@ -74,14 +75,14 @@ pub async fn onnx_run(
         inputs.push((info.name.clone(), if dtype.is_float() && dtype != DType::F64 { x.to(&device)? } else { x }));
     }
     let named: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (name.as_str(), x)).collect();
-    let begin = js_sys::Date::now();
+    let begin = Instant::now();
     let outputs = no_grad(|| model.run(&named))?;
     let mut results = Vec::new();
     for (name, y) in outputs.iter() {
         let elements = y.to_dtype(DType::F32)?.to_vec_async::<f32>().await?;
         results.push((name, y, elements));
     }
-    let ms = js_sys::Date::now() - begin;
+    let ms = since(begin);
     let results: Vec<Value> = results.iter().map(|(name, y, elements)| described(name, y, elements)).collect();
     Ok(json!({"outputs": results, "ms": ms}).to_string())
 }

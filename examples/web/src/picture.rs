@@ -5,8 +5,9 @@ use std::sync::Arc;
 use anygpu::{DType, Device, Error, Tensor, WgslKernel};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
+use web_time::Instant;
 
-use crate::Result;
+use crate::{Result, since};
 use crate::state::{KERNEL, with};
 
 /// What came of a kernel.
@@ -26,12 +27,12 @@ pub struct Filtered {
 #[wasm_bindgen]
 pub async fn filter(device: String, source: String, pixels: Vec<u8>, width: usize, amount: f32) -> Result<Filtered> {
     let device = Device::new(&device)?;
-    let begin = js_sys::Date::now();
+    let begin = Instant::now();
     let filtered = match launched(&device, &source, &pixels, width, amount) {
         Ok(filtered) => filtered.to_vec_async::<u32>().await,
         Err(error) => Err(error),
     };
-    let ms = js_sys::Date::now() - begin;
+    let ms = since(begin);
     match filtered {
         Ok(filtered) => {
             Ok(Filtered { pixels: filtered.into_iter().flat_map(u32::to_le_bytes).collect(), ms, error: None })

@@ -9,8 +9,9 @@ use js_sys::{Function, Promise};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
+use web_time::Instant;
 
-use crate::Result;
+use crate::{Result, since};
 use crate::recipe::{self, Trainer};
 use crate::state::{DIGITS, RUN, TRAINED, with};
 
@@ -58,7 +59,8 @@ pub async fn train(device: String, report: Function, pause: Function) -> Result<
 
     let mut step = 0;
     let mut losses: Vec<Tensor> = Vec::new();
-    let (mut together, mut last) = (1, js_sys::Date::now());
+    let begin = Instant::now();
+    let (mut together, mut last) = (1, 0.0);
     // Times and images that were done by then.
     let mut done = VecDeque::from([(last, 0)]);
     let mut images_done = 0;
@@ -72,7 +74,7 @@ pub async fn train(device: String, report: Function, pause: Function) -> Result<
             let stopped = RUN.get() != run;
             if losses.len() >= together || i + 1 == batches || stopped {
                 let read = read(&std::mem::take(&mut losses)).await?;
-                let now = js_sys::Date::now();
+                let now = since(begin);
                 match now - last {
                     short if short < READ / 2.0 => together = (2 * together).min(TOGETHER),
                     long if long > 2.0 * READ => together = (together / 2).max(1),
@@ -95,7 +97,7 @@ pub async fn train(device: String, report: Function, pause: Function) -> Result<
                 return Ok(false);
             }
         }
-        let begin = js_sys::Date::now();
+        let measured = Instant::now();
         let mut right = Vec::new();
         for batch in &recipe::loader(test.clone(), TEST_BATCH, false)? {
             let (images, labels) = batch?;
@@ -105,7 +107,7 @@ pub async fn train(device: String, report: Function, pause: Function) -> Result<
         let right: f32 = read(&right).await?.iter().sum();
         report(json!({"epoch": epoch + 1, "step": step, "accuracy": f64::from(right) / test.n as f64}));
         // The rate is that of steps.
-        let spent = js_sys::Date::now() - begin;
+        let spent = since(measured);
         done.iter_mut().for_each(|(time, _)| *time += spent);
         last += spent;
     }
