@@ -18,7 +18,7 @@ if [ "$found" != "$wanted" ]; then
 fi
 
 # Vector instructions, which all browsers with WebGPU have: cpu is three times as fast with them.
-export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+simd128"
+export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C target-feature=+simd128"
 # shellcheck disable=SC2086 # several arguments
 (cd "$root" && cargo build --target wasm32-unknown-unknown ${WASM_BUILD_STD:-} -p anygpu-web --profile "$profile" --target-dir "$target")
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anygpu::data::ImageSet;
-use anygpu::nn::{Module, Sequential, StateDict, models::mlp};
+use anygpu::nn::{Module, Sequential, StateDict, models::{lenet, mlp}};
 use anygpu::optim::{Adam, CosineAnnealingLR, LRScheduler, Schedule};
 use anygpu::{DType, Device, Result, Tensor, checkpoint, data, manual_seed, nn, onnx};
 
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     write(&site.join("native.json"), &losses(digits.train)?);
     if let Some(folder) = std::env::args().nth(1) {
         let mnist = data::from_dir(folder)?;
-        let net = trained(anygpu::nn::models::lenet, &mnist)?;
+        let net = trained(lenet, &mnist)?;
         let mut halves = StateDict::new();
         for (name, tensor) in net.state_dict().iter() {
             halves.insert(name, tensor.detach().to_dtype(DType::F16)?);
@@ -54,7 +54,8 @@ fn losses(digits: Arc<ImageSet>) -> Result<String> {
         }
     }
     println!("{} steps: the loss fell from {} to {}", losses.len(), losses[0], losses[losses.len() - 1]);
-    Ok(serde_json::json!({"device": "cpu", "losses": losses}).to_string())
+    // The shortest digits of f32, in brackets.
+    Ok(format!("{{\"device\": \"cpu\", \"losses\": {losses:?}}}\n"))
 }
 
 /// Trains a net on the whole MNIST, and prints its accuracy.

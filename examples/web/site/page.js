@@ -71,7 +71,7 @@ function describe() {
   if (chosen.kind === "software") return `software adapter${adapter && `: ${adapter}`}`;
   if (chosen.kind !== "cpu") return adapter || "WebGPU";
   const soft = devices.find(({ kind }) => kind === "software");
-  return `one thread of WebAssembly${soft ? `; ${soft.name} is a software adapter` : ""}`;
+  return `WebAssembly${soft ? `; software adapter: ${soft.name}` : ""}`;
 }
 
 $("device").onchange = () => {
@@ -425,7 +425,13 @@ function index(i, shape) {
   return shape.slice(0, -1).every((size) => size === 1) ? String(places.at(-1) ?? 0) : `[${places.join(", ")}]`;
 }
 $("onnx-file").onchange = ({ target }) => target.files[0] && openModel(target.files[0]);
-$("onnx-example").onclick = async () => openModel(new File([await bytes("digits.onnx")], "digits.onnx"));
+$("onnx-example").onclick = async () => {
+  try {
+    openModel(new File([await bytes("digits.onnx")], "digits.onnx"));
+  } catch (error) {
+    show($("onnx-error"), error.message);
+  }
+};
 dropped($("onnx-drop"), openModel);
 
 function dropped(box, take) {
