@@ -342,12 +342,12 @@ async function openModel(file) {
   }
   $("onnx-name").textContent = `${model.name}: ${number(model.parameters, 0)} parameters`;
   const rows = [["", "name", "type", "shape"]];
-  for (const kind of ["inputs", "outputs"]) for (const value of model[kind]) rows.push([kind.slice(0, -1), value.name, value.type, value.shape]);
-  $("onnx-values").replaceChildren(...rows.map((cells, i) => row(cells, i ? "td" : "th")));
   // The first input that a picture fits.
   const size = (dim) => (typeof dim === "number" ? dim : 1);
   const fits = ({ shape }) => shape?.length === 4 && size(shape[0]) === 1 && [1, 3].includes(size(shape[1])) && (typeof shape[2] !== "number" || shape[2] > 7);
   model.at = model.inputs.findIndex(fits);
+  for (const kind of ["inputs", "outputs"]) for (const value of model[kind]) rows.push([kind.slice(0, -1), value.name, value.type, value.shape]);
+  $("onnx-values").replaceChildren(...rows.map((cells, i) => row(cells, i ? "td" : "th", i - 1 === model.at ? 224 : 1)));
   const fills = [["zeros", "zeros"], ["ramp", "ramp from 0 to 1"]];
   if (model.at >= 0) {
     const [, , h, w] = model.inputs[model.at].shape;
@@ -360,19 +360,19 @@ async function openModel(file) {
   scaleShown();
   $("onnx-model").hidden = false;
 }
-function row(cells, tag) {
+function row(cells, tag, side = 1) {
   const line = document.createElement("tr");
   for (const cell of cells) {
     const box = line.appendChild(document.createElement(tag));
     if (!Array.isArray(cell)) box.textContent = cell ?? "any";
     else if (cells[0] === "output") box.textContent = `[${cell.join(", ")}]`;
-    else box.append("[", ...cell.flatMap((dim, i) => [i ? ", " : "", typeof dim === "number" ? dim : open(dim)]), "]");
+    else box.append("[", ...cell.flatMap((dim, i) => [i ? ", " : "", typeof dim === "number" ? dim : open(dim, i < 2 ? 1 : side)]), "]");
   }
   return line;
 }
-// A size that the file leaves open.
-function open(name) {
-  const input = Object.assign(document.createElement("input"), { type: "number", min: 1, value: 1, title: name, className: "size" });
+// A size that the file leaves open: 1, but for the sides of a picture.
+function open(name, size) {
+  const input = Object.assign(document.createElement("input"), { type: "number", min: 1, value: size, title: name, className: "size" });
   input.setAttribute("aria-label", `Size of ${name}`);
   return input;
 }
@@ -384,7 +384,8 @@ $("onnx-fill").onchange = scaleShown;
 $("onnx-run").onclick = async () => {
   $("onnx-run").disabled = true;
   show($("onnx-error"));
-  $("onnx-result").textContent = `Running on ${device()} …`;
+  const on = device();
+  $("onnx-result").textContent = `Running on ${on} …`;
   try {
     const chosen = [...document.querySelectorAll("#onnx-values .size")].map((input) => Math.max(1, input.valueAsNumber || 1));
     const shapes = model.inputs.map(({ shape }) => (shape ?? []).map((dim) => (typeof dim === "number" ? dim : chosen.shift())));
@@ -398,16 +399,16 @@ $("onnx-run").onclick = async () => {
       pixels = Float32Array.from(scaled(w, h));
     }
     const image = fill === "digit" || fill === "picture";
-    const result = await call("onnxRun", device(), Uint32Array.from(shapes.flat()), image ? "image" : fill, Math.max(0, model.at), pixels, $("onnx-scale").value);
-    results(result);
+    const result = await call("onnxRun", on, Uint32Array.from(shapes.flat()), image ? "image" : fill, Math.max(0, model.at), pixels, $("onnx-scale").value);
+    results(result, on);
   } catch (error) {
     $("onnx-result").replaceChildren();
     show($("onnx-error"), error.message);
   }
   $("onnx-run").disabled = false;
 };
-function results({ outputs, ms }) {
-  const all = [Object.assign(document.createElement("p"), { textContent: `${time(ms)} on ${device()}, with the way of the results back. A first run compiles kernels.`, className: "note" })];
+function results({ outputs, ms }, on) {
+  const all = [Object.assign(document.createElement("p"), { textContent: `${time(ms)} on ${on}, with the way of the results back.${on === "cpu" ? "" : " The first run compiles kernels."}`, className: "note" })];
   for (const { name, shape, type, top, least, most, mean } of outputs) {
     const table = document.createElement("table");
     table.append(row(["index", "largest elements"], "th"), ...top.map(([i, value]) => row([index(i, shape), short(value)], "td")));
@@ -424,7 +425,12 @@ function index(i, shape) {
   }
   return shape.slice(0, -1).every((size) => size === 1) ? String(places.at(-1) ?? 0) : `[${places.join(", ")}]`;
 }
-$("onnx-file").onchange = ({ target }) => target.files[0] && openModel(target.files[0]);
+$("onnx-file").onchange = ({ target }) => taken(target, openModel);
+// The same file may be chosen again: it may have changed.
+function taken(input, take) {
+  if (input.files[0]) take(input.files[0]);
+  input.value = "";
+}
 $("onnx-example").onclick = async () => {
   try {
     openModel(new File([await bytes("digits.onnx")], "digits.onnx"));
@@ -573,7 +579,7 @@ $("kernel-preset").onchange = () => {
 };
 $("kernel-amount").oninput = run;
 $("kernel-run").onclick = run;
-$("kernel-file").onchange = ({ target }) => target.files[0] && openPicture(target.files[0]);
+$("kernel-file").onchange = ({ target }) => taken(target, openPicture);
 $("kernel-reset").onclick = () => {
   ownPicture();
   run();

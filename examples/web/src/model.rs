@@ -126,13 +126,14 @@ fn image(shape: &[usize], pixels: &[f32], scale: &str) -> Result<Vec<f32>> {
 
 /// Returns what is shown of an output.
 fn described(name: &str, y: &Tensor, elements: &[f32]) -> Value {
+    // The largest first; of equal ones, the first.
+    let falling = |a: &usize, b: &usize| elements[*b].total_cmp(&elements[*a]).then(a.cmp(b));
     let mut order: Vec<usize> = (0..elements.len()).collect();
-    let top = TOP.min(order.len());
-    if top > 0 {
-        order.select_nth_unstable_by(top - 1, |&a, &b| elements[b].total_cmp(&elements[a]));
+    if order.len() > TOP {
+        order.select_nth_unstable_by(TOP, falling);
+        order.truncate(TOP);
     }
-    order.truncate(top);
-    order.sort_by(|&a, &b| elements[b].total_cmp(&elements[a]));
+    order.sort_by(falling);
     let least = elements.iter().copied().fold(f32::INFINITY, f32::min);
     let most = elements.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mean = elements.iter().map(|&v| f64::from(v)).sum::<f64>() / elements.len().max(1) as f64;

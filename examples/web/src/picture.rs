@@ -39,7 +39,7 @@ pub async fn filter(device: String, source: String, pixels: Vec<u8>, width: usiz
         }
         Err(Error::Kernel { message, .. }) => {
             let line = message.strip_prefix("line ").and_then(|rest| rest.split(':').next()?.parse::<u32>().ok());
-            let error = json!({"message": message, "line": line}).to_string();
+            let error = json!({"message": message.trim_end(), "line": line}).to_string();
             Ok(Filtered { error: Some(error), ..Filtered::default() })
         }
         Err(error) => Err(error.into()),
