@@ -13,7 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anygpu::data::ImageSet;
-use anygpu::nn::{Module, Sequential, StateDict, models::{lenet, mlp}};
+use anygpu::nn::{
+    Module, Sequential, StateDict,
+    models::{lenet, mlp},
+};
 use anygpu::optim::{Adam, CosineAnnealingLR, LRScheduler, Schedule};
 use anygpu::{DType, Device, Result, Tensor, checkpoint, data, manual_seed, nn, onnx};
 

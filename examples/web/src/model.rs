@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 use web_time::Instant;
 
-use crate::{Result, since};
 use crate::digit::SIDE;
 use crate::recipe::MEAN_AND_DEVIATION;
 use crate::state::{MODELS, with};
+use crate::{Result, since};
 
 /// The mean and the deviation of red, green and blue that models of ImageNet expect.
 const IMAGENET: [[f32; 2]; 3] = [[0.485, 0.229], [0.456, 0.224], [0.406, 0.225]];

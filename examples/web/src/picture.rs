@@ -7,8 +7,8 @@ use serde_json::json;
 use wasm_bindgen::prelude::*;
 use web_time::Instant;
 
-use crate::{Result, since};
 use crate::state::{KERNEL, with};
+use crate::{Result, since};
 
 /// What came of a kernel.
 #[wasm_bindgen(getter_with_clone)]

@@ -11,9 +11,9 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_time::Instant;
 
-use crate::{Result, since};
 use crate::recipe::{self, Trainer};
 use crate::state::{DIGITS, RUN, TRAINED, with};
+use crate::{Result, since};
 
 /// The milliseconds from one read of losses to the next, about. Each read waits for the device.
 const READ: f64 = 100.0;
