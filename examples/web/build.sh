@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the page into `examples/web/dist`: `examples/web/build.sh [profile]`.
 #
-# It takes the target `wasm32-unknown-unknown` and `wasm-bindgen` of the version in Cargo.lock, and uses `wasm-opt` if there is one.
+# It takes the target `wasm32-unknown-unknown` and `wasm-bindgen` of the version in Cargo.lock.
 # WASM_BUILD_STD is passed to cargo: `-Z build-std=std,panic_abort` for a toolchain without that target.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -25,10 +25,6 @@ export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C target-feature=+simd128"
 rm -rf "$dist"
 mkdir -p "$dist"
 cp "$here"/site/* "$root"/assets/mnist-5k/*.gz "$dist/"
-wasm-bindgen --target web --no-typescript --out-dir "$dist" --out-name anygpu \
+wasm-bindgen --target web --no-typescript --remove-name-section --remove-producers-section --out-dir "$dist" --out-name anygpu \
     "$target/wasm32-unknown-unknown/$profile/anygpu_web.wasm"
-if command -v wasm-opt >/dev/null; then
-    wasm-opt -Os --all-features --disable-compact-imports "$dist/anygpu_bg.wasm" -o "$dist/anygpu_bg.opt.wasm"
-    mv "$dist/anygpu_bg.opt.wasm" "$dist/anygpu_bg.wasm"
-fi
 printf '%s: %d bytes, %d with gzip\n' "$dist/anygpu_bg.wasm" "$(wc -c <"$dist/anygpu_bg.wasm")" "$(gzip -9 <"$dist/anygpu_bg.wasm" | wc -c)"
