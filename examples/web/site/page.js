@@ -626,5 +626,6 @@ try {
   classify();
   run();
 } catch (error) {
-  if (root.dataset.state !== "error") state("error", `The page could not start: ${error.message}`);
+  if (root.dataset.state !== "error") state("error", "The page could not start.");
+  $("digit-result").textContent = error.message;
 }
