@@ -1,5 +1,6 @@
-//! `anygpu-bindgen IN.wasm FOLDER NAME`: writes the JavaScript beside a module of wasm-bindgen, as `wasm-bindgen --target web --out-name NAME
-//! --out-dir FOLDER IN.wasm` does. That program has to be of the same version as the library, which is easy to get wrong; this one is.
+//! `anygpu-bindgen IN.wasm FOLDER NAME [small]`: writes the JavaScript beside a module, as `wasm-bindgen --target web --out-name NAME
+//! --out-dir FOLDER IN.wasm` does. That program has to be of the same version as the library, and this one is. `small` leaves out the names
+//! of functions.
 
 use std::process::ExitCode;
 
@@ -7,14 +8,17 @@ use wasm_bindgen_cli_support::Bindgen;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [input, folder, name] = &arguments[..] else {
-        eprintln!("usage: anygpu-bindgen IN.wasm FOLDER NAME");
-        return ExitCode::from(2);
+    let (input, folder, name, small) = match &arguments[..] {
+        [input, folder, name] => (input, folder, name, false),
+        [input, folder, name, small] if small == "small" => (input, folder, name, true),
+        _ => {
+            eprintln!("usage: anygpu-bindgen IN.wasm FOLDER NAME [small]");
+            return ExitCode::from(2);
+        }
     };
     let mut bindgen = Bindgen::new();
-    let generated =
-        bindgen.input_path(input).out_name(name).typescript(false).web(true).and_then(|web| web.generate(folder));
-    match generated {
+    bindgen.input_path(input).out_name(name).typescript(false).remove_name_section(small).remove_producers_section(small);
+    match bindgen.web(true).and_then(|web| web.generate(folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("anygpu-bindgen: {error:#}");
