@@ -53,6 +53,10 @@ site() {
     cp tests/browser/index.html "$folder/site"
     "$programs/anygpu-bindgen" "$modules/anygpu_browser_tests.wasm" "$folder/site/pkg" tests
     "$programs/browser-native" "$folder/site"
+    rm -rf "$folder/page"
+    mkdir -p "$folder/page"
+    cp examples/web/site/* assets/mnist-5k/*.gz "$folder/page"
+    "$programs/anygpu-bindgen" "$modules/anygpu_web.wasm" "$folder/page" anygpu small
 }
 
 fetch >"$folder/fetch.log" 2>&1 &
@@ -62,4 +66,4 @@ site
 wait "$fetching" || { cat "$folder/fetch.log" >&2; exit 1; }
 export CHROMIUM=${CHROMIUM:-$(command -v chromium)} NODE_MODULES=$PWD/$folder/node_modules
 case $folder in /*) NODE_MODULES=$folder/node_modules ;; esac
-node tests/browser/run.mjs "$folder/site" "$@"
+node tests/browser/run.mjs "$folder/site" "$folder/page" "$@"

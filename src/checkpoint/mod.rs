@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::device::cpu::read_whole;
-use crate::device::{Device, IntoDevice};
+use crate::device::{Device, IntoDevice, rerun};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
@@ -107,6 +107,53 @@ pub fn load(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict
     Ok(load_with_metadata(path, device)?.0)
 }
 
+/// Returns the bytes of a file of [`save`]: for a program without files, such as a page in a browser.
+///
+/// # Errors
+/// Those of the devices; in a browser, [`Error::WouldBlock`] for tensors on an adapter, for which there is [`to_bytes_async`].
+///
+/// ```
+/// use anygpu::nn::{Linear, Module};
+/// use anygpu::{Device, checkpoint};
+///
+/// let layer = Linear::new(3, 2)?;
+/// let bytes = checkpoint::to_bytes(&layer.state_dict())?;
+/// let state = checkpoint::from_bytes(&bytes, "layer.safetensors", Device::cpu())?;
+/// Linear::new(3, 2)?.load_state_dict(&state, true)?;
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn to_bytes(state: &StateDict) -> Result<Vec<u8>> {
+    let bytes = safetensors::bytes(state, Default::default());
+    bytes.map_err(|error| error.instead("to_bytes", "to_bytes_async"))
+}
+
+/// As [`to_bytes`], for an executor.
+///
+/// # Errors
+/// Those of the devices.
+pub async fn to_bytes_async(state: &StateDict) -> Result<Vec<u8>> {
+    rerun(&devices_of(state), || to_bytes(state)).await
+}
+
+/// Returns the devices of the tensors.
+fn devices_of(state: &StateDict) -> Vec<Device> {
+    let mut devices = Vec::new();
+    for (_, tensor) in state.iter() {
+        if !devices.contains(tensor.device()) {
+            devices.push(tensor.device().clone());
+        }
+    }
+    devices
+}
+
+/// As [`load`], from the bytes of a file. `origin` is its name in errors and warnings.
+///
+/// # Errors
+/// As [`load`].
+pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict> {
+    Ok(read_state(bytes, origin.as_ref(), &device.into_device()?)?.0)
+}
+
 /// Reads everything in a file of `torch.save`, with any extension: dicts, lists, numbers, text, and tensors, which are
 /// copied to `device`.
 ///
@@ -169,18 +216,21 @@ pub fn load_with_metadata(
     path: impl AsRef<Path>,
     device: impl IntoDevice,
 ) -> Result<(StateDict, BTreeMap<String, String>)> {
-    let (path, device) = (path.as_ref(), device.into_device()?);
-    let file = read_file(path)?;
-    if is_safetensors(&file, path)? {
-        let (state, metadata) = safetensors::read_bytes(&file, path)?;
+    read_state(&read_file(path.as_ref())?, path.as_ref(), &device.into_device()?)
+}
+
+/// Reads a file of any kind of [`load`].
+fn read_state(file: &[u8], path: &Path, device: &Device) -> Result<(StateDict, BTreeMap<String, String>)> {
+    if is_safetensors(file, path)? {
+        let (state, metadata) = safetensors::read_bytes(file, path)?;
         let (state, metadata) = training::model_of(state, metadata);
-        check_held(state.iter().map(|(_, tensor)| tensor), &device).map_err(|fault| fault.of(path))?;
+        check_held(state.iter().map(|(_, tensor)| tensor), device).map_err(|fault| fault.of(path))?;
         Ok((state.to(device)?, metadata))
     } else {
         // What is beside the state need not be there.
-        let value = pytorch::read(&file, path, &Device::cpu())?;
+        let value = pytorch::read(file, path, &Device::cpu())?;
         let state = value.find_state_dict().map_err(|detail| damaged(path, detail))?;
-        check_held(state.iter().map(|(_, tensor)| tensor), &device).map_err(|fault| fault.of(path))?;
+        check_held(state.iter().map(|(_, tensor)| tensor), device).map_err(|fault| fault.of(path))?;
         Ok((state.to(device)?, BTreeMap::new()))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
@@ -34,6 +34,23 @@ const LARGEST_NUMBER: u64 = 1 << 53;
 
 /// Writes the tensors and `metadata`, in one download per device.
 pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Result<()> {
+    encode(state, metadata, path, |put| write_atomically(path, |file| put(file)))
+}
+
+/// Returns what [`write`] writes.
+pub(super) fn bytes(state: &StateDict, metadata: Metadata) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    encode(state, metadata, Path::new("the bytes"), |put| put(&mut bytes))?;
+    Ok(bytes)
+}
+
+/// Gives a function that writes a file of the tensors and `metadata` to `write`. `path` is the name of the file in errors.
+fn encode(
+    state: &StateDict,
+    metadata: Metadata,
+    path: &Path,
+    write: impl FnOnce(&mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()>,
+) -> Result<()> {
     let failed = |detail: String| damaged(path, detail);
     if state.get(METADATA).is_some() {
         return Err(failed(format!("no tensor can have the name {METADATA}: the format reserves it")));
@@ -49,7 +66,7 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     metadata.insert(CHECKSUM.into(), checksum(&entries, &metadata)?);
     let header = header(&entries, &metadata);
     let mut device_error = None;
-    let written = write_atomically(path, |file| {
+    let written = write(&mut |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
         entries.iter().try_for_each(|(_, tensor)| {

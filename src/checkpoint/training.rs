@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::safetensors::{self, Metadata};
-use super::{RESERVED, damaged, extension, groups, is_reserved, read_file};
+use super::{RESERVED, damaged, devices_of, extension, groups, is_reserved, read_file};
 use crate::data::LoaderState;
+use crate::device::rerun;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::ops::KEEP_LONGS;
@@ -202,12 +203,37 @@ impl TrainingState {
             return Err(damaged(path, "a training checkpoint is a .safetensors file"));
         }
         self.checked()?;
+        safetensors::write(&self.tensors, self.with_marks(), path)
+    }
+
+    /// Returns the bytes of a file of [`save`](TrainingState::save), which [`from_bytes`](TrainingState::from_bytes) reads: for a program
+    /// without files, such as a page in a browser.
+    ///
+    /// # Errors
+    /// As [`save`](TrainingState::save); in a browser, [`Error::WouldBlock`] for tensors on an adapter, for which there is
+    /// [`to_bytes_async`](TrainingState::to_bytes_async).
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        self.checked()?;
+        let bytes = safetensors::bytes(&self.tensors, self.with_marks());
+        bytes.map_err(|error| error.instead("TrainingState::to_bytes", "TrainingState::to_bytes_async"))
+    }
+
+    /// As [`to_bytes`](TrainingState::to_bytes), for an executor.
+    ///
+    /// # Errors
+    /// As [`save`](TrainingState::save).
+    pub async fn to_bytes_async(&self) -> Result<Vec<u8>> {
+        rerun(&devices_of(&self.tensors), || self.to_bytes()).await
+    }
+
+    /// Returns the metadata of a file.
+    fn with_marks(&self) -> Metadata {
         let mut metadata = self.metadata.clone();
         metadata.insert(TRAINING.into(), "1".into());
         if let Some(RandomState { seed, drawn }) = self.random {
             metadata.insert(RANDOM.into(), format!("{seed} {drawn}"));
         }
-        safetensors::write(&self.tensors, metadata, path)
+        metadata
     }
 
     /// Returns the same state with copies of all tensors, each on its device. Later steps do not change it.

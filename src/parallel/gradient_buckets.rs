@@ -388,7 +388,7 @@ mod tests {
             let loss = parameters[0].mul(&parameters[2])?.sum_all()?;
             let got = Arc::new(Mutex::new(vec![None; 3]));
             let taken = got.clone();
-            let deliver: Deliver = Arc::new(move |bucket, elements| lock(&taken)[bucket] = Some(elements));
+            let deliver: Deliver = Arc::new(move |bucket, elements| lock(&taken)[bucket] = elements.ok());
             let plan = Arc::new(BucketPlan::new(&parameters, 1));
             let wire = Feedback::default().wire(dtype, 1.0);
             let buckets = GradientBuckets::new(&plan, parameters.clone(), &loss, wire, deliver);

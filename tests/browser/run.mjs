@@ -1,21 +1,21 @@
 // Runs the tests of this folder in a real browser: Chromium, headless, whose WebGPU is SwiftShader.
 //
-//     node tests/browser/run.mjs SITE [NAME...]
+//     node tests/browser/run.mjs SITE PAGE [NAME...]
 //
-// SITE is a folder with index.html, the package of wasm-bindgen in pkg/, and what native code has computed: model.onnx and native.json.
-// NAMEs are parts of the names of tests; without any, all run. CHROMIUM names the browser, NODE_MODULES a folder with playwright-core.
-// `scripts/browser.sh` makes all of that.
+// SITE is a folder with index.html, the package of wasm-bindgen in pkg/, and what native code has computed: model.onnx and native.json. PAGE
+// is that of examples/web. NAMEs are parts of the names of tests; without any, all run. CHROMIUM names the browser, NODE_MODULES a folder
+// with playwright-core, SCREENSHOT a file for a picture of the page. `scripts/browser.sh` makes all of that.
 
 import fs from "node:fs";
 import http from "node:http";
 import { createRequire } from "node:module";
 import path from "node:path";
 
-const [site, ...names] = process.argv.slice(2);
+const [site, example, ...names] = process.argv.slice(2);
 const modules = process.env.NODE_MODULES ?? path.join(import.meta.dirname, "node_modules");
 const { chromium } = createRequire(path.join(modules, "x.js"))("playwright-core");
 
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".json": "application/json", ".wasm": "application/wasm" };
+const TYPES = { ".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".json": "application/json", ".wasm": "application/wasm" };
 
 function serve(folder) {
     const server = http.createServer((request, response) => {
@@ -36,10 +36,10 @@ const SOFTWARE = [
 ];
 const QUIET = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
-async function browser() {
+async function browser(webgpu = true) {
     return chromium.launch({
         executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-        args: ["--headless=new", "--no-sandbox", ...SOFTWARE, ...QUIET],
+        args: ["--headless=new", "--no-sandbox", ...(webgpu ? SOFTWARE : []), ...QUIET],
         ignoreDefaultArgs: ["--disable-gpu", "--headless"],
     });
 }
@@ -119,32 +119,141 @@ const TESTS = {
     "op table on the adapter": table(GPU, 4800),
 };
 
-const server = await serve(site);
-const chrome = await browser();
+const text = (page, id) => page.locator(`#${id}`).innerText();
+const until = (page, what, ...args) => page.waitForFunction(what, args.length > 0 ? args[0] : null, { timeout: 60_000 });
+
+// The tests of the page of examples/web, one after the other in one page.
+const PAGE_TESTS = {
+    "the page: ready": async (page) => {
+        await until(page, () => document.documentElement.dataset.state === "ready");
+        await until(page, () => document.getElementById("state").textContent.includes("software adapter"));
+        const devices = await page.locator("#device option").allInnerTexts();
+        assert(devices.some((name) => name.includes(GPU)) && devices.some((name) => name.includes("cpu")), devices.join(", "));
+        return `first classification after ${Math.round(await page.evaluate(() => document.documentElement.dataset.firstResult))} ms`;
+    },
+    "the page: draw": async (page) => {
+        await page.click("#digit-clear");
+        const box = await page.locator("#digit").boundingBox();
+        const at = (x, y) => [box.x + (box.width * x) / 280, box.y + (box.height * y) / 280];
+        await page.mouse.move(...at(145, 50));
+        await page.mouse.down();
+        for (const [x, y] of [[142, 110], [140, 170], [138, 235]]) await page.mouse.move(...at(x, y), { steps: 5 });
+        await page.mouse.up();
+        await until(page, () => /This is 1\b/.test(document.getElementById("digit-result").innerText));
+        return text(page, "digit-result");
+    },
+    "the page: train": async (page) => {
+        const seen = [];
+        for (const device of [GPU, "cpu"]) {
+            await page.selectOption("#device", device);
+            await page.click("#train");
+            await until(page, () => Number(document.getElementById("step").textContent) >= 8);
+            // The work is in a worker: the page draws its frames.
+            const slowest = await page.evaluate(async () => {
+                let [worst, before] = [0, performance.now()];
+                for (let i = 0; i < 60; i++) {
+                    await new Promise(requestAnimationFrame);
+                    [worst, before] = [Math.max(worst, performance.now() - before), performance.now()];
+                }
+                return worst;
+            });
+            assert(slowest < 500, `a frame took ${slowest} ms`);
+            await page.click("#train");
+            await until(page, () => document.getElementById("train-status").textContent.startsWith("Stopped"));
+            const [loss, rate, difference] = [await text(page, "loss"), await text(page, "rate"), await text(page, "difference")];
+            const apart = Number(/native code: ([0-9.e-]+)/.exec(difference)?.[1]);
+            assert(apart < 1e-3, difference);
+            seen.push(`${device}: loss ${loss}, ${rate} images/s, ${apart} from native, slowest frame ${slowest.toFixed(0)} ms`);
+        }
+        return seen.join("; ");
+    },
+    "the page: drop a file": async (page) => {
+        const model = fs.readFileSync(path.join(example, "digits.onnx")).toString("base64");
+        const data = await page.evaluateHandle((model) => {
+            const data = new DataTransfer();
+            data.items.add(new File([Uint8Array.from(atob(model), (c) => c.charCodeAt(0))], "digits.onnx"));
+            return data;
+        }, model);
+        await page.dispatchEvent("#onnx-drop", "drop", { dataTransfer: data });
+        await page.waitForSelector("#onnx-run", { state: "visible" });
+        await page.selectOption("#onnx-fill", "digit");
+        await page.click("#onnx-run");
+        await until(page, () => /largest elements/.test(document.getElementById("onnx-result").innerText));
+        return (await text(page, "onnx-result")).split("\n")[0];
+    },
+    "the page: a kernel": async (page) => {
+        const picture = () => page.evaluate(() => document.getElementById("kernel-picture").toDataURL());
+        const before = await picture();
+        await page.selectOption("#kernel-preset", "edges");
+        await until(page, (before) => document.getElementById("kernel-picture").toDataURL() !== before, before);
+        const source = await page.inputValue("#kernel-source");
+        await page.fill("#kernel-source", source.replace("let last =", "let last = nothing +"));
+        await page.click("#kernel-run");
+        await page.waitForSelector("#kernel-error", { state: "visible" });
+        const error = await text(page, "kernel-error");
+        assert(/line 8\b/i.test(error), error);
+        await page.fill("#kernel-source", source);
+        await page.click("#kernel-run");
+        await page.waitForSelector("#kernel-error", { state: "hidden" });
+        return error;
+    },
+    "the page: on a phone": async (page) => {
+        await page.setViewportSize({ width: 360, height: 800 });
+        const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+        assert(content <= width, `${content} pixels wide on a screen of ${width}`);
+        await page.setViewportSize({ width: 1200, height: 900 });
+        if (process.env.SCREENSHOT) await page.screenshot({ path: process.env.SCREENSHOT, fullPage: true });
+    },
+};
+
+const WITHOUT_WEBGPU = {
+    "the page without WebGPU": async (page) => {
+        await until(page, () => document.documentElement.dataset.state === "ready");
+        await until(page, () => document.getElementById("state").textContent.includes("no WebGPU"));
+        await until(page, () => /This is \d/.test(document.getElementById("digit-result").innerText));
+        return text(page, "state");
+    },
+};
+
 const began = Date.now();
 let failed = 0;
-try {
-    const page = await chrome.newPage();
-    page.on("pageerror", (error) => console.log(`    page: ${error}`));
-    page.on("console", (message) => process.env.CONSOLE && console.log(`    console: ${message.text()}`));
-    await page.goto(`http://localhost:${server.address().port}/`);
-    await page.waitForFunction(() => window.tests, null, { timeout: 60_000 });
-    await call(page, "devices");
-    for (const [name, test] of Object.entries(TESTS)) {
-        if (names.length > 0 && !names.some((part) => name.includes(part))) continue;
-        const start = Date.now();
-        try {
-            const late = new Promise((_, no) => setTimeout(() => no(new Error("no answer in 4 minutes")), 240_000).unref());
-            const seen = await Promise.race([test(page), late]);
-            console.log(`ok      ${name}, ${((Date.now() - start) / 1000).toFixed(1)} s: ${seen ?? ""}`);
-        } catch (error) {
-            failed += 1;
-            console.log(`FAILED  ${name}, ${((Date.now() - start) / 1000).toFixed(1)} s: ${error.message}`);
+
+/** Opens a page of a folder, and runs tests in it. */
+async function run(folder, tests, { webgpu = true, opened = async () => {} } = {}) {
+    const wanted = Object.entries(tests).filter(([name]) => names.length === 0 || names.some((part) => name.includes(part)));
+    if (wanted.length === 0) return;
+    const [server, chrome] = [await serve(folder), await browser(webgpu)];
+    try {
+        const page = await chrome.newPage({ viewport: { width: 1200, height: 900 } });
+        page.on("pageerror", (error) => console.log(`    page: ${error}`));
+        page.on("console", (message) => process.env.CONSOLE && console.log(`    console: ${message.text()}`));
+        await page.goto(`http://localhost:${server.address().port}/`);
+        await opened(page);
+        for (const [name, test] of wanted) {
+            const start = Date.now();
+            const took = () => `${((Date.now() - start) / 1000).toFixed(1)} s`;
+            try {
+                const late = new Promise((_, no) => setTimeout(() => no(new Error("no answer in 4 minutes")), 240_000).unref());
+                const seen = await Promise.race([test(page), late]);
+                console.log(`ok      ${name}, ${took()}: ${seen ?? ""}`);
+            } catch (error) {
+                failed += 1;
+                console.log(`FAILED  ${name}, ${took()}: ${error.message}`);
+            }
         }
+    } finally {
+        await chrome.close();
+        server.close();
     }
-} finally {
-    await chrome.close();
-    server.close();
 }
+
+await run(site, TESTS, {
+    opened: async (page) => {
+        await page.waitForFunction(() => window.tests, null, { timeout: 60_000 });
+        await call(page, "devices");
+    },
+});
+await run(example, PAGE_TESTS);
+await run(example, WITHOUT_WEBGPU, { webgpu: false });
 console.log(`${failed} failed, ${((Date.now() - began) / 1000).toFixed(0)} s`);
 process.exitCode = failed === 0 ? 0 : 1;

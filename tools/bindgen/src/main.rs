@@ -17,7 +17,12 @@ fn main() -> ExitCode {
         }
     };
     let mut bindgen = Bindgen::new();
-    bindgen.input_path(input).out_name(name).typescript(false).remove_name_section(small).remove_producers_section(small);
+    bindgen
+        .input_path(input)
+        .out_name(name)
+        .typescript(false)
+        .remove_name_section(small)
+        .remove_producers_section(small);
     match bindgen.web(true).and_then(|web| web.generate(folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
