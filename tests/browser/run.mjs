@@ -233,7 +233,7 @@ async function run(folder, tests, { webgpu = true, opened = async () => {} } = {
             const start = Date.now();
             const took = () => `${((Date.now() - start) / 1000).toFixed(1)} s`;
             try {
-                const late = new Promise((_, no) => setTimeout(() => no(new Error("no answer in 4 minutes")), 240_000).unref());
+                const late = new Promise((_, no) => setTimeout(() => no(new Error("no answer in 10 minutes")), 600_000).unref());
                 const seen = await Promise.race([test(page), late]);
                 console.log(`ok      ${name}, ${took()}: ${seen ?? ""}`);
             } catch (error) {
