@@ -100,6 +100,9 @@ impl NoGrad {
 /// let x = Tensor::ones([2], None)?.requires_grad();
 /// assert!(!no_grad(|| x.mul_scalar(2.0))?.is_tracked());
 /// assert!(x.mul_scalar(2.0)?.is_tracked());
+/// // With `?` within it, the closure says what it returns.
+/// let y = no_grad(|| -> anygpu::Result<_> { x.exp()?.sum_all() })?;
+/// # assert!(!y.is_tracked());
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {

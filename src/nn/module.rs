@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::mode::KEEPS_EVAL;
 use super::{KeyReport, ModuleClone, ReLU, StateDict, Summary, layers, load_state, relocate};
-use crate::device::{Device, IntoDevice};
+use crate::device::{Device, IntoDevice, rerun};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -225,8 +225,41 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     where
         Self: Sized,
     {
-        self.to_(&device.into_device()?)?;
+        let moved = self.to_(&device.into_device()?);
+        moved.map_err(|error| error.instead("Module::to", "Module::to_async"))?;
         Ok(self)
+    }
+
+    /// As [`to`](Module::to), for an executor: in a browser, where moving a module from an adapter would wait.
+    ///
+    /// # Errors
+    /// Those of [`to`](Module::to).
+    ///
+    /// ```
+    /// use anygpu::Device;
+    /// use anygpu::nn::{Linear, Module};
+    ///
+    /// # pollster::block_on(async {
+    /// let layer = Linear::new(4, 2)?.to(&anygpu::try_gpu(0))?;
+    /// let layer = layer.to_async(&Device::cpu()).await?;
+    /// assert!(layer.parameters()[0].device().is_cpu());
+    /// # Ok::<(), anygpu::Error>(())
+    /// # })?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn to_async(mut self, device: impl IntoDevice) -> impl Future<Output = Result<Self>>
+    where
+        Self: Sized,
+    {
+        async move {
+            let device = device.into_device()?;
+            let tensors = self.named_parameters().into_iter().chain(self.named_buffers());
+            let mut devices: Vec<Device> = tensors.map(|(_, tensor)| tensor.device().clone()).collect();
+            devices.sort_by(|a, b| a.name().cmp(b.name()));
+            devices.dedup();
+            rerun(&devices, || self.to_(&device)).await?;
+            Ok(self)
+        }
     }
 
     /// Moves the module to `device` in place, as [`to`](Module::to) does; also behind `&mut dyn Module`.

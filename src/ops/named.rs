@@ -49,6 +49,8 @@ fn renamed(error: Error, op: &'static str) -> Error {
         Error::ShapeMismatch { left, right, detail, .. } => Error::ShapeMismatch { op, left, right, detail },
         Error::InvalidArgument { detail, .. } => Error::InvalidArgument { op, detail },
         Error::DTypeMismatch { expected, got, .. } => Error::DTypeMismatch { op, expected, got },
+        // Ops whose results depend on values read them.
+        Error::WouldBlock { .. } => Error::WouldBlock { call: op, instead: "Tensor::to_async, and this on cpu" },
         other => other,
     }
 }

@@ -202,6 +202,7 @@ const PAGE_TESTS = {
         const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
         assert(content <= width, `${content} pixels wide on a screen of ${width}`);
         await page.setViewportSize({ width: 1200, height: 900 });
+        await page.evaluate(() => window.scrollTo(0, 0));
         if (process.env.SCREENSHOT) await page.screenshot({ path: process.env.SCREENSHOT, fullPage: true });
     },
 };

@@ -1,5 +1,6 @@
 //! Programs that use wgpu themselves: shared devices, buffers and textures, the order of commands, and errors.
 
+use anygpu::check::{Options, Table};
 use anygpu::interop::wgpu;
 use anygpu::testing::adapters;
 use anygpu::{DType, Device, Error, Result, Tensor};
@@ -359,5 +360,21 @@ fn a_program_loses_its_device() -> Result<()> {
             receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("the program's handler was called");
         }
     }
+    Ok(())
+}
+
+/// What browsers promise: a device with no more than WebGPU's default limits and no features runs the table of ops.
+#[test]
+fn the_least_that_webgpu_asks_for_is_enough() -> Result<()> {
+    let all = programs(|_| wgpu::Limits::default());
+    // SwiftShader, which headless browsers have too.
+    let named = |program: &&Program| program.adapter.get_info().name.contains("SwiftShader");
+    let Some(program) = all.iter().find(named).or(all.first()) else { return Ok(()) };
+    let device = shared(program)?;
+    assert_eq!((device.info().limits.storage_buffers, device.info().limits.max_binding), (8, 128 << 20));
+    let report = Table::new(&Options { quick: true, ..Options::default() }).run(&device)?;
+    let failures: Vec<String> = report.ops.iter().flat_map(|op| &op.failures).map(ToString::to_string).collect();
+    assert!(failures.is_empty() && report.quarantined.is_empty(), "{}\n{:?}", failures.join("\n"), report.quarantined);
+    assert!(report.ops.iter().map(|op| op.cases).sum::<usize>() > 4000);
     Ok(())
 }

@@ -3,8 +3,10 @@
 use anygpu::check::{Options, Table};
 use anygpu::kernel::WgslKernel;
 use anygpu::nn::{self, Linear, Module};
+use anygpu::optim::SGD;
 use anygpu::{DType, DataParallel, Device, Error, Tensor, jspi, manual_seed, no_grad, onnx};
 use wasm_bindgen::prelude::*;
+use web_time::Instant;
 
 use crate::runs;
 
@@ -120,6 +122,11 @@ pub async fn blocking_calls(device: &str) -> Result<Vec<String>> {
         all.iter().flatten().filter(|error| matches!(error, Error::WouldBlock { .. })).count() == all.len(),
         || texts.join("\n"),
     )?;
+    let net = Linear::new(3, 2)?.to(&device)?;
+    ensure(net.clone().to(&Device::cpu()).is_err_and(|error| error.to_string().contains("Module::to_async")), || {
+        "to".into()
+    })?;
+    ensure(net.to_async(&Device::cpu()).await?.parameters()[0].device().is_cpu(), || "not on cpu".into())?;
     let host = x.grad().ok_or_else(|| JsError::new("no gradient"))?.to_async(&Device::cpu()).await?;
     let expected: Vec<f32> = (0..6).map(|i| 2.0 * (i as f32).exp()).collect();
     let close = host.to_vec::<f32>()?.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-3);
@@ -203,4 +210,35 @@ fn records_or_not(device: &str, records: bool) -> Result<()> {
     };
     let alike = if records { work()? } else { no_grad(work)? };
     ensure(alike, || format!("recording was not {records} all the time"))
+}
+
+/// Images a second of LeNet in batches of 64, for `benches/peers/tfjs.mjs`: in training, with the loss read after each step, or in
+/// predictions that are read.
+#[wasm_bindgen]
+pub async fn rate(device: &str, trains: bool, seconds: f64) -> Result<f64> {
+    let device = Device::new_async(device).await?;
+    let net = nn::models::lenet()?.to(&device)?;
+    let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
+    let images = Tensor::rand([64, 1, 28, 28], &device)?;
+    let labels = Tensor::from_vec((0..64u32).map(|i| i % 10).collect(), 64, &device)?;
+    let (mut began, mut steps) = (Instant::now(), 0);
+    for step in 0i32.. {
+        if trains {
+            sgd.zero_grad();
+            let loss = nn::cross_entropy(&net.forward(&images)?, &labels)?;
+            loss.backward()?;
+            sgd.step()?;
+            loss.item_async::<f32>().await?;
+        } else {
+            no_grad(|| net.forward(&images))?.to_vec_async::<f32>().await?;
+        }
+        if step == 1 {
+            began = Instant::now();
+        }
+        steps = step - 1;
+        if step > 2 && began.elapsed().as_secs_f64() > seconds {
+            break;
+        }
+    }
+    Ok(64.0 * f64::from(steps) / began.elapsed().as_secs_f64())
 }

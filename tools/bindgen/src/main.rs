@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         .input_path(input)
         .out_name(name)
         .typescript(false)
+        .omit_default_module_path(false)
         .remove_name_section(small)
         .remove_producers_section(small);
     match bindgen.web(true).and_then(|web| web.generate(folder)) {
