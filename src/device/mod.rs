@@ -308,7 +308,7 @@ impl Device {
     /// Returns the result of `f`, which reads from this device, for an executor: in a browser, it runs again when what it reads has
     /// arrived, and must do the same each time.
     pub(crate) async fn rerun<T>(&self, f: impl FnMut() -> Result<T>) -> Result<T> {
-        rerun(&[self.clone()], f).await
+        rerun(std::slice::from_ref(self), f).await
     }
 
     /// Returns the adapter's device, if this is one and it is open.

@@ -157,8 +157,8 @@ impl GradientBuckets {
             .filter(|&bucket| missing[bucket] > 0 || self.sender.plan.buckets[bucket].is_empty())
             .try_for_each(|bucket| self.sender.send(bucket))?;
         let mut times = vec![(Instant::now(), Instant::now()); self.sender.plan.len()];
-        // Where there are no threads, they arrive later.
-        for _ in 0..if THREADS { times.len() } else { 0 } {
+        let awaited = if THREADS { times.len() } else { 0 }; // without threads, they arrive later
+        for _ in 0..awaited {
             let arrival = self.arrivals.recv();
             let (bucket, read) =
                 arrival.unwrap_or_else(|_| Err(Error::internal("a bucket of gradients was not read")))?;

@@ -77,7 +77,7 @@ impl Exchange {
             stream.copy_within_devices()?;
             if !THREADS && !stream.targets.is_empty() {
                 // No chunk can be waited for.
-                let here = stream.terms.iter().map(|term| term.to(&Device::cpu()));
+                let here = stream.terms.iter().map(|term| term.to(Device::cpu()));
                 stream.terms = here.collect::<Result<_>>()?;
             }
         }

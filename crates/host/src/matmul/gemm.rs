@@ -55,6 +55,10 @@ pub fn gemm<T: Factor>(out: &mut [T], a: Matrix<T>, b: Matrix<T>, [m, k, n]: [us
         return;
     }
     assert!(out.len() >= m * n && a.holds(m, k) && b.holds(k, n), "a matrix reaches past its storage");
+    // In a browser, the crate does not look for vectors: the build says whether there are any. It keeps what is set at its first call.
+    if cfg!(target_feature = "simd128") {
+        gemm::set_wasm_simd128(true);
+    }
     let parallelism = if threads == Threads::All { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
     let [ars, acs] = a.strides.map(|s| s as isize);
     let [brs, bcs] = b.strides.map(|s| s as isize);
