@@ -4,7 +4,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anygpu::{DType, Device, DeviceKind, Error, Result, Tensor};
+use anygpu::metrics::Mean;
+use anygpu::nn::{Linear, cross_entropy};
+use anygpu::{DType, DataParallel, Device, DeviceKind, Error, Result, Tensor, checkpoint};
 
 use crate::common::devices_in_turn;
 
@@ -187,5 +189,34 @@ fn faults_are_those_of_the_work_before_a_read() -> Result<()> {
             assert_eq!(pollster::block_on(good)?.len(), 256 * 256);
         }
     }
+    Ok(())
+}
+
+/// The forms for executors run on any: here on one that moves a future to another thread.
+#[test]
+fn futures_go_to_other_threads() -> Result<()> {
+    fn elsewhere<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        thread::scope(|scope| scope.spawn(|| pollster::block_on(future)).join().expect("no panic"))
+    }
+    for device in &Device::all() {
+        assert_eq!(&elsewhere(Device::new_async(device.name()))?, device);
+        let x = Tensor::arange(0.0, 5.0, 1.0, device)?;
+        assert_eq!(elsewhere(x.sum_all()?.item_async::<f32>())?, 10.0, "{device}");
+        assert_eq!(elsewhere(x.to_async(Device::cpu()))?.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0, 4.0], "{device}");
+        elsewhere(device.synchronize_async())?;
+        assert_eq!(&elsewhere(device.reopen_async())?, device);
+        let mut mean = Mean::new();
+        mean.add(&x.mean_all()?, 5)?;
+        assert_eq!(elsewhere(mean.value_async())?, 2.0, "{device}");
+        let net = DataParallel::new(Linear::new(1, 2)?, &[device.clone(), Device::cpu()])?;
+        let (x, labels) = (Tensor::ones([4, 1], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
+        let loss = elsewhere(net.train_batch_async(&x, &labels, cross_entropy))?.item::<f32>()?;
+        assert!(loss.is_finite(), "{device}: {loss}");
+        assert_eq!(elsewhere(net.predict_async(&x))?.shape(), [4, 2], "{device}");
+        let state = net.module().state_dict();
+        let bytes = elsewhere(checkpoint::to_bytes_async(&state))?;
+        assert_eq!(checkpoint::from_bytes(&bytes, "a test", device)?.len(), state.len());
+    }
+    assert_eq!(elsewhere(async { Ok(anygpu::init().await.len()) })?, Device::all().len());
     Ok(())
 }
