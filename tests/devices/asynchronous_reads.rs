@@ -208,7 +208,7 @@ fn futures_go_to_other_threads() -> Result<()> {
         let mut mean = Mean::new();
         mean.add(&x.mean_all()?, 5)?;
         assert_eq!(elsewhere(mean.value_async())?, 2.0, "{device}");
-        let net = DataParallel::new(Linear::new(1, 2)?, &[device.clone(), Device::cpu()])?;
+        let net = DataParallel::new(Linear::new(1, 2)?, &[device.clone(), Device::new("cpu/1")?])?;
         let (x, labels) = (Tensor::ones([4, 1], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let loss = elsewhere(net.train_batch_async(&x, &labels, cross_entropy))?.item::<f32>()?;
         assert!(loss.is_finite(), "{device}: {loss}");
