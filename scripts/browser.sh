@@ -6,7 +6,7 @@
 #   scripts/browser.sh [NAME...]       # tests whose names have one of these parts; otherwise all
 #
 # On Debian and Ubuntu, root installs Chromium and Node.js where they are missing. The package that drives the browser is fetched once into
-# target/browser, in the version of tests/browser/package-lock.json. CHROMIUM names another browser, PROFILE another cargo profile of the
+# target/browser-tests, in the version of tests/browser/package-lock.json. CHROMIUM names another browser, PROFILE another cargo profile of the
 # programs that run here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,16 +17,8 @@ folder=$target/browser-tests
 programs=$target/${PROFILE:-release}
 mkdir -p "$folder"
 
-# need COMMAND PACKAGE...: installs packages where a command is missing, as root.
-need() {
-    command -v "$1" >/dev/null && return
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing ${*:2}"
-        local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
-        { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${@:2}"; } </dev/null >&2 || true
-    fi
-    command -v "$1" >/dev/null || { say "no $1: install ${*:2}"; return 1; }
-}
+# shellcheck source=scripts/need.sh
+. scripts/need.sh
 
 fetch() {
     if [ -z "${CHROMIUM:-}" ]; then need chromium chromium; fi

@@ -28,16 +28,8 @@ mkdir -p "$cache"
 cache=$(cd "$cache" && pwd -P)
 missing=0
 
-# need COMMAND PACKAGE...: installs packages where a command is missing, as root.
-need() {
-    command -v "$1" >/dev/null && return
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing ${*:2}"
-        local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
-        { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${@:2}"; } </dev/null >&2 || true
-    fi
-    command -v "$1" >/dev/null || { say "no $1: install ${*:2}"; return 1; }
-}
+# shellcheck source=scripts/need.sh
+. scripts/need.sh
 
 # Dawn, by its lock file, without the scripts of packages.
 find_dawn() {

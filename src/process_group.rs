@@ -9,6 +9,7 @@ mod losses;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+
 use web_time::{Duration, Instant};
 
 use crate::context::slot;

@@ -12,13 +12,11 @@
 // gradient of convolutions, so that only predictions are compared with it.
 
 import fs from "node:fs";
-import http from "node:http";
-import { createRequire } from "node:module";
+import os from "node:os";
 import path from "node:path";
+import { launch, serve } from "../../tests/browser/chromium.mjs";
 
 const [modules, site, seconds = "15"] = process.argv.slice(2);
-const { chromium } = createRequire(path.resolve(modules, "x.js"))("playwright-core");
-const TYPES = { ".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".json": "application/json", ".wasm": "application/wasm" };
 
 // The net of `nn::models::lenet`, with the losses and the optimiser of its recipe.
 const PAGE = `<!doctype html><title>peers</title>
@@ -63,28 +61,13 @@ async function rate(backend, trains, seconds) {
 }
 </script>`;
 
-const server = http.createServer((request, response) => {
-    const name = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
-    if (name === "/peers.html") {
-        response.writeHead(200, { "content-type": "text/html" });
-        return response.end(PAGE);
-    }
-    const file = name.startsWith("/modules/") ? path.join(modules, name.slice(9)) : path.join(site, name === "/" ? "index.html" : name);
-    fs.readFile(file, (error, data) => {
-        response.writeHead(error ? 404 : 200, { "content-type": TYPES[path.extname(file)] ?? "application/octet-stream" });
-        response.end(data);
-    });
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), "anygpu-peers-"));
+fs.writeFileSync(path.join(folder, "peers.html"), PAGE);
+const { server, url } = await serve((name) => {
+    if (name === "/peers.html") return path.join(folder, name);
+    return name.startsWith("/modules/") ? path.join(modules, name.slice(9)) : path.join(site, name);
 });
-await new Promise((done) => server.listen(0, "localhost", done));
-const url = `http://localhost:${server.address().port}`;
-const browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    args: [
-        "--headless=new", "--no-sandbox", "--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader",
-        "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist", "--disable-background-networking",
-    ],
-    ignoreDefaultArgs: ["--disable-gpu", "--headless"],
-});
+const browser = await launch(modules);
 
 async function ours(device, trains) {
     const page = await browser.newPage();
@@ -98,7 +81,7 @@ async function ours(device, trains) {
 
 async function theirs(backend, trains) {
     const page = await browser.newPage();
-    await page.goto(`${url}/peers.html`);
+    await page.goto(`${url}peers.html`);
     const rate = await page.evaluate((args) => window.rate(...args), [backend, trains, Number(seconds)]);
     await page.close();
     return rate;
@@ -114,3 +97,4 @@ for (let turn = 0; turn < 3; turn++) {
 }
 await browser.close();
 server.close();
+fs.rmSync(folder, { recursive: true });

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::panic::{self, AssertUnwindSafe};
+
 use web_time::{Duration, Instant};
 
 use super::case::{Case, ExpectedGradient};

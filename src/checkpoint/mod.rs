@@ -137,13 +137,7 @@ pub async fn to_bytes_async(state: &StateDict) -> Result<Vec<u8>> {
 
 /// Returns the devices of the tensors.
 fn devices_of(state: &StateDict) -> Vec<Device> {
-    let mut devices = Vec::new();
-    for (_, tensor) in state.iter() {
-        if !devices.contains(tensor.device()) {
-            devices.push(tensor.device().clone());
-        }
-    }
-    devices
+    state.iter().map(|(_, tensor)| tensor.device().clone()).collect()
 }
 
 /// As [`load`], from the bytes of a file. `origin` is its name in errors and warnings.

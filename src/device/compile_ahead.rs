@@ -11,6 +11,7 @@ use super::gpu::{Gpu, MOST_LISTED, fuzz_line, fuzz_tuned};
 use super::{Backend, Device};
 use crate::error::{Error, Result};
 use crate::util::threads::THREADS;
+use crate::util::waiting;
 
 /// The kernels that a program has used on a device: what [`Device::compiled_kernels`] returns and [`Device::compile_ahead`] takes.
 ///
@@ -97,12 +98,8 @@ impl CompileAhead {
     /// # Errors
     /// As [`Device::synchronize`].
     pub fn wait(self) -> Result<usize> {
-        for thread in self.threads {
-            let _ = thread.join(); // a panic is logged, and ends that thread only
-        }
-        let done = self.gpu.map_or(Ok(()), |gpu| gpu.synchronize());
-        done.map_err(|error| error.instead("CompileAhead::wait", "CompileAhead::wait_async"))?;
-        Ok(self.compiled.load(Ordering::Acquire))
+        let compiled = waiting::wait_for(self.wait_async());
+        compiled.map_err(|error| error.instead("CompileAhead::wait", "CompileAhead::wait_async"))
     }
 
     /// As [`CompileAhead::wait`], for an executor. In a browser, the driver compiles what [`Device::compile_ahead`] has given to it while
@@ -112,7 +109,7 @@ impl CompileAhead {
     /// As [`Device::synchronize`].
     pub async fn wait_async(self) -> Result<usize> {
         for thread in self.threads {
-            let _ = thread.join();
+            let _ = thread.join(); // a panic is logged, and ends that thread only
         }
         if let Some(gpu) = self.gpu {
             gpu.synchronized().await?;

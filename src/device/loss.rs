@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Backend, BackendHandle, Device, registry};
+use super::{Backend, Device, registry};
 use crate::error::Result;
 
 impl Device {
@@ -21,10 +21,7 @@ impl Device {
 
     /// Returns [`Error::DeviceLost`](crate::Error::DeviceLost) if the device is lost, without waiting for it.
     pub(crate) fn alive(&self) -> Result<()> {
-        match &self.0.backend {
-            BackendHandle::Cpu(_) => Ok(()),
-            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.alive()),
-        }
+        self.opened().map_or(Ok(()), |gpu| gpu.alive())
     }
 
     /// Submits the recorded work and waits for it, for at most this long. Returns whether the device has done it; if not, it goes
@@ -49,10 +46,7 @@ impl Device {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn synchronize_timeout(&self, limit: Duration) -> Result<bool> {
-        match &self.0.backend {
-            BackendHandle::Cpu(_) => Ok(true),
-            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(true), |gpu| gpu.synchronize_timeout(limit)),
-        }
+        self.opened().map_or(Ok(true), |gpu| gpu.synchronize_timeout(limit))
     }
 
     /// Sets how long a wait for the device may take before the device is considered lost: 10 minutes if this is not called.

@@ -221,13 +221,8 @@ impl Device {
     ///
     /// Any error of the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
     pub fn synchronize(&self) -> Result<()> {
-        match &self.0.backend {
-            BackendHandle::Cpu(_) => Ok(()),
-            BackendHandle::Gpu { opened, .. } => {
-                let done = opened.get().map_or(Ok(()), |gpu| gpu.synchronize());
-                done.map_err(|error| error.instead("Device::synchronize", "Device::synchronize_async"))
-            }
-        }
+        let done = self.opened().map_or(Ok(()), |gpu| gpu.synchronize());
+        done.map_err(|error| error.instead("Device::synchronize", "Device::synchronize_async"))
     }
 
     /// As [`Device::synchronize`], for an executor: a thread that must not wait, such as that of a page in a browser. Elsewhere it waits when
@@ -264,10 +259,7 @@ impl Device {
     ///
     /// As [`Device::synchronize`], as far as they are known.
     pub fn flush(&self) -> Result<()> {
-        match &self.0.backend {
-            BackendHandle::Cpu(_) => Ok(()),
-            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.submit_recorded()),
-        }
+        self.opened().map_or(Ok(()), |gpu| gpu.submit_recorded())
     }
 
     /// Returns the number of kernels that this crate has recorded for the device since it was opened, also those of
@@ -287,10 +279,7 @@ impl Device {
     /// ```
     #[must_use]
     pub fn dispatches(&self) -> u64 {
-        match &self.0.backend {
-            BackendHandle::Cpu(_) => 0,
-            BackendHandle::Gpu { opened, .. } => opened.get().map_or(0, |gpu| gpu.dispatches()),
-        }
+        self.opened().map_or(0, |gpu| gpu.dispatches())
     }
 
     /// Returns the faults of the driver that the probe found. Opens the device.
@@ -400,7 +389,7 @@ pub async fn init() -> Devices {
     Devices(devices)
 }
 
-/// As [`Device::rerun`], for work that reads from several devices.
+/// As [`Device::rerun`], for work that reads from several devices, which may be listed more than once.
 pub(crate) async fn rerun<T>(devices: &[Device], f: impl FnMut() -> Result<T>) -> Result<T> {
     let gpus: Vec<&gpu::Gpu> = devices.iter().filter_map(Device::opened).map(|gpu| &**gpu).collect();
     gpu::rerun(&gpus, f).await

@@ -4,10 +4,10 @@
 //! functions that call each other twice double the code at each level.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use web_time::{Duration, Instant};
 
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, Block, Expression, Function, Handle, Module, Statement, Type};
+use web_time::{Duration, Instant};
 
 use crate::util::threads::THREADS;
 

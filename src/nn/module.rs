@@ -254,9 +254,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         async move {
             let device = device.into_device()?;
             let tensors = self.named_parameters().into_iter().chain(self.named_buffers());
-            let mut devices: Vec<Device> = tensors.map(|(_, tensor)| tensor.device().clone()).collect();
-            devices.sort_by(|a, b| a.name().cmp(b.name()));
-            devices.dedup();
+            let devices: Vec<Device> = tensors.map(|(_, tensor)| tensor.device().clone()).collect();
             rerun(&devices, || self.to_(&device)).await?;
             Ok(self)
         }

@@ -275,7 +275,7 @@ impl DataParallel {
             accuracy.add(&self.predict_async(&images).await?, &labels)?;
         }
         if accuracy.count() == 0 {
-            return Err(no_samples());
+            return Err(Error::argument("evaluate", "the loader has no samples, so that there is no accuracy"));
         }
         accuracy.value_async().await
     }
@@ -286,20 +286,9 @@ impl DataParallel {
     /// # Errors
     /// [`Error::InvalidArgument`] if there are no samples; those of [`predict`](DataParallel::predict).
     pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
-        let mut accuracy = Accuracy::new();
-        for batch in loader.epoch(0) {
-            let (images, labels) = batch?;
-            accuracy.add(&self.predict(&images)?, &labels)?;
-        }
-        if accuracy.count() == 0 {
-            return Err(no_samples());
-        }
-        accuracy.value()
+        let accuracy = waiting::wait_for(self.evaluate_async(loader));
+        accuracy.map_err(|error| error.instead("evaluate", "evaluate_async"))
     }
-}
-
-fn no_samples() -> Error {
-    Error::argument("evaluate", "the loader has no samples, so that there is no accuracy")
 }
 
 /// Joins each output of several parts of the samples.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+
 use web_time::Instant;
 
 use super::wire::{Narrowed, Residuals, Wire, widened};

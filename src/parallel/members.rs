@@ -1,6 +1,7 @@
 //! The replicas of a net with their threads: which values they have, which take part, and how devices that were left out come back.
 
 use std::sync::Arc;
+
 use web_time::{Duration, Instant};
 
 use super::DataParallel;

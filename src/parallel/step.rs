@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
 use web_time::{Duration, Instant};
 
 use super::DataParallel;
@@ -95,9 +96,8 @@ impl DataParallel {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let step = labelled(loss_fn);
-        let loss = self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone()));
-        waiting::wait_for(loss).map_err(|error| error.instead("train_batch", "train_batch_async"))
+        let loss = waiting::wait_for(self.train_batch_async(images, labels, loss_fn));
+        loss.map_err(|error| error.instead("train_batch", "train_batch_async"))
     }
 
     /// As [`train_batch`](DataParallel::train_batch), for an executor: in a browser, where that would wait for the gradients of several
@@ -130,7 +130,10 @@ impl DataParallel {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let step = labelled(loss_fn);
+        let step: Arc<StepFn> = Arc::new(move |net: &dyn Module, part: &[Tensor]| match part {
+            [images, labels] => loss_fn(&net.forward(images)?, labels),
+            _ => Err(Error::internal("a part has images and labels")),
+        });
         self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone())).await
     }
 
@@ -211,9 +214,8 @@ impl DataParallel {
     where
         F: Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let step: Arc<StepFn> = Arc::new(step);
-        let loss = self.rerun(|| self.compute_step("step", inputs, step.clone()));
-        waiting::wait_for(loss).map_err(|error| error.instead("step", "step_async"))
+        let loss = waiting::wait_for(self.step_async(inputs, step));
+        loss.map_err(|error| error.instead("step", "step_async"))
     }
 
     /// Like [`train_batch`](DataParallel::train_batch), but adds to the existing gradients instead of clearing them.
@@ -331,17 +333,6 @@ impl DataParallel {
         joint.finish(&block, &mut loss, &mut present)?;
         Ok(Gradients { present, block, loss, losses })
     }
-}
-
-/// Returns the step of a net with an output and labels.
-fn labelled<F>(loss_fn: F) -> Arc<StepFn>
-where
-    F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
-{
-    Arc::new(move |net: &dyn Module, part: &[Tensor]| match part {
-        [images, labels] => loss_fn(&net.forward(images)?, labels),
-        _ => Err(Error::internal("a part has images and labels")),
-    })
 }
 
 // 2 to 7, in one place.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+
 use web_time::{Duration, Instant};
 
 use super::DataParallel;

@@ -2,9 +2,9 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use web_time::Instant;
 
 use futures_channel::oneshot::{Receiver, channel};
+use web_time::Instant;
 
 use crate::device::cpu::{copied, with_room};
 use crate::device::{Backend, Storage};

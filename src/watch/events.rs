@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
 use web_time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};

@@ -7,42 +7,11 @@
 // with playwright-core, SCREENSHOT a file for a picture of the page. `scripts/browser.sh` makes all of that.
 
 import fs from "node:fs";
-import http from "node:http";
-import { createRequire } from "node:module";
 import path from "node:path";
+import { launch, serve } from "./chromium.mjs";
 
 const [site, example, ...names] = process.argv.slice(2);
 const modules = process.env.NODE_MODULES ?? path.join(import.meta.dirname, "node_modules");
-const { chromium } = createRequire(path.join(modules, "x.js"))("playwright-core");
-
-const TYPES = { ".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".json": "application/json", ".wasm": "application/wasm" };
-
-function serve(folder) {
-    const server = http.createServer((request, response) => {
-        const name = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
-        const file = path.join(folder, name.endsWith("/") ? `${name}index.html` : name);
-        fs.readFile(file, (error, data) => {
-            response.writeHead(error ? 404 : 200, { "content-type": TYPES[path.extname(file)] ?? "application/octet-stream" });
-            response.end(data);
-        });
-    });
-    return new Promise((done) => server.listen(0, "localhost", () => done(server)));
-}
-
-// As in docs: a browser with a window needs none of them but the first two, and those only on a machine without a GPU.
-const SOFTWARE = [
-    "--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-webgpu-adapter=swiftshader",
-    "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
-];
-const QUIET = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-
-async function browser(webgpu = true) {
-    return chromium.launch({
-        executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-        args: ["--headless=new", "--no-sandbox", ...(webgpu ? SOFTWARE : []), ...QUIET],
-        ignoreDefaultArgs: ["--disable-gpu", "--headless"],
-    });
-}
 
 function assert(holds, what) {
     if (!holds) throw new Error(what);
@@ -223,12 +192,12 @@ let failed = 0;
 async function run(folder, tests, { webgpu = true, opened = async () => {} } = {}) {
     const wanted = Object.entries(tests).filter(([name]) => names.length === 0 || names.some((part) => name.includes(part)));
     if (wanted.length === 0) return;
-    const [server, chrome] = [await serve(folder), await browser(webgpu)];
+    const [{ server, url }, chrome] = [await serve((name) => path.join(folder, name)), await launch(modules, webgpu)];
     try {
         const page = await chrome.newPage({ viewport: { width: 1200, height: 900 } });
         page.on("pageerror", (error) => console.log(`    page: ${error}`));
         page.on("console", (message) => process.env.CONSOLE && console.log(`    console: ${message.text()}`));
-        await page.goto(`http://localhost:${server.address().port}/`);
+        await page.goto(url);
         await opened(page);
         for (const [name, test] of wanted) {
             const start = Date.now();

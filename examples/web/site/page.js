@@ -38,6 +38,23 @@ const call = (name, ...args) => new Promise((resolve, reject) => {
   worker.postMessage({ id: calls, call: name, args });
 });
 
+// Returns a function that does `work`, once at a time: if it is called meanwhile, once more after that. Its promise is kept when the work is
+// done that the call began.
+function latest(work) {
+  let busy = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (busy) return;
+    busy = true;
+    while (again) {
+      again = false;
+      await work();
+    }
+    busy = false;
+  };
+}
+
 function state(name, text) {
   root.dataset.state = name;
   $("state").textContent = text;
@@ -153,29 +170,20 @@ for (let digit = 0; digit < 10; digit++) {
 
 // One classification at a time; of the drawings that come meanwhile, the last one is next.
 let seen = [];
-let busy = false;
-let again = false;
 let started = false;
-async function classify() {
+const classify = latest(async () => {
   if (!started) return;
-  again = true;
-  if (busy) return;
-  busy = true;
-  while (again) {
-    again = false;
-    const image = pad.getImageData(0, 0, 280, 280).data;
-    const ink = new Uint8Array(280 * 280);
-    for (let i = 0; i < ink.length; i++) ink[i] = image[4 * i + 3];
-    const trained = document.querySelector("[name=weights]:checked").value === "trained";
-    try {
-      const on = trained ? training.device : quick();
-      answer(await call("classify", on, trained, ink), on, trained);
-    } catch (error) {
-      $("digit-result").textContent = error.message;
-    }
+  const image = pad.getImageData(0, 0, 280, 280).data;
+  const ink = new Uint8Array(280 * 280);
+  for (let i = 0; i < ink.length; i++) ink[i] = image[4 * i + 3];
+  const trained = document.querySelector("[name=weights]:checked").value === "trained";
+  try {
+    const on = trained ? training.device : quick();
+    answer(await call("classify", on, trained, ink), on, trained);
+  } catch (error) {
+    $("digit-result").textContent = error.message;
   }
-  busy = false;
-}
+});
 
 // Where to classify by the weights of the page: not behind the steps of a run that take a software adapter a second each.
 function quick() {
@@ -527,33 +535,24 @@ function kernelDevice() {
   if (!kernelOn) $("kernel-status").textContent = "A kernel in WGSL needs WebGPU: cpu does not run it.";
 }
 
-let running = false;
-let rerun = false;
-async function run() {
+const run = latest(async () => {
   if (!kernelOn) return;
-  rerun = true;
-  if (running) return;
-  running = true;
-  while (rerun) {
-    rerun = false;
-    const { width, height } = source;
-    const { data } = sourceContext.getImageData(0, 0, width, height);
-    try {
-      const { pixels, ms, error } = await call("filter", kernelOn, $("kernel-source").value, new Uint8Array(data.buffer), width, $("kernel-amount").valueAsNumber);
-      show($("kernel-error"), error?.message);
-      lines(error?.line);
-      if (error) {
-        $("kernel-status").textContent = "The kernel was not run.";
-      } else {
-        put(new ImageData(new Uint8ClampedArray(pixels), width, height));
-        $("kernel-status").textContent = `${width} × ${height} pixels in ${time(ms)} on ${kernelOn}, with the copies to it and back.`;
-      }
-    } catch (error) {
-      show($("kernel-error"), error.message);
+  const { width, height } = source;
+  const { data } = sourceContext.getImageData(0, 0, width, height);
+  try {
+    const { pixels, ms, error } = await call("filter", kernelOn, $("kernel-source").value, new Uint8Array(data.buffer), width, $("kernel-amount").valueAsNumber);
+    show($("kernel-error"), error?.message);
+    lines(error?.line);
+    if (error) {
+      $("kernel-status").textContent = "The kernel was not run.";
+    } else {
+      put(new ImageData(new Uint8ClampedArray(pixels), width, height));
+      $("kernel-status").textContent = `${width} × ${height} pixels in ${time(ms)} on ${kernelOn}, with the copies to it and back.`;
     }
+  } catch (error) {
+    show($("kernel-error"), error.message);
   }
-  running = false;
-}
+});
 let wrong = null;
 function lines(line = null) {
   wrong = line;

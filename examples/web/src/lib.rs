@@ -11,9 +11,8 @@ mod recipe;
 mod state;
 mod training;
 
-use anygpu::nn::{Module, StateDict, models::lenet};
-use anygpu::{DType, Device, DeviceKind, Tensor, no_grad};
-use safetensors::{Dtype, SafeTensors};
+use anygpu::nn::{Module, models::lenet};
+use anygpu::{Device, DeviceKind, Tensor, checkpoint, no_grad};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
 use web_time::Instant;
@@ -53,16 +52,7 @@ pub async fn devices() -> String {
 /// Takes the weights that come with the page: a file of safetensors, of halves.
 #[wasm_bindgen]
 pub fn load_weights(bytes: &[u8]) -> Result<()> {
-    let file = SafeTensors::deserialize(bytes)?;
-    let mut weights = StateDict::new();
-    for (name, view) in file.iter() {
-        if view.dtype() != Dtype::F16 {
-            return Err(JsError::new(&format!("{name} is of {:?}, not of F16", view.dtype())));
-        }
-        let halves: Vec<half::f16> =
-            view.data().chunks_exact(2).map(|pair| half::f16::from_le_bytes([pair[0], pair[1]])).collect();
-        weights.insert(name, Tensor::from_vec(halves, view.shape(), None)?.to_dtype(DType::F32)?);
-    }
+    let weights = checkpoint::from_bytes(bytes, "lenet.safetensors", Device::cpu())?;
     WEIGHTS.set(Some(weights));
     Ok(())
 }

@@ -150,8 +150,7 @@ fn names_of(features: Features) -> Vec<String> {
 }
 
 impl Gpu {
-    /// Opens a logical device with the adapter's own limits, and probes it. In a browser, it tries all variants of kernels, which elsewhere
-    /// happens when one is needed.
+    /// Opens a logical device with the adapter's own limits, and probes it.
     ///
     /// # Errors
     ///
@@ -183,13 +182,11 @@ impl Gpu {
         let (device, queue) = request(&adapter, plain).await.map_err(|error| unavailable(error.to_string()))?;
         let health = Health::watch(&device);
         let gpu = Self::probed(&adapter, device, queue, name, health).await?;
-        if !waiting::CAN_BLOCK {
-            gpu.try_variants().await?;
-        }
         Ok(Gpu { chaos: chaos::Faults::new(handle.chaos), ..gpu })
     }
 
-    /// Returns a device of wgpu as one of this crate, after it has been probed.
+    /// Returns a device of wgpu as one of this crate, after it has been probed. In a browser, all variants of kernels have been tried then;
+    /// elsewhere, that happens when one is needed.
     pub(super) async fn probed(
         adapter: &wgpu::Adapter,
         device: wgpu::Device,
@@ -226,6 +223,9 @@ impl Gpu {
         gpu.caps.flushes_subnormals = rerun(&[&gpu], || probe::flushes_subnormals(&gpu)).await.map_err(unavailable)?;
         for quirk in gpu.caps.quirks() {
             log::info!("{name} ({}, {}): {quirk}", info.name, info.driver_info);
+        }
+        if !waiting::CAN_BLOCK {
+            gpu.try_variants().await?;
         }
         Ok(gpu)
     }

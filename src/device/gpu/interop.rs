@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
+
 use web_time::{Duration, Instant};
 
 use super::pool::WeakBuffer;
@@ -116,11 +117,7 @@ impl Gpu {
     /// Returns a device of a program as one of this crate. The program's handlers of errors stay.
     async fn shared(adapter: &wgpu::Adapter, device: &wgpu::Device, queue: &wgpu::Queue, name: &str) -> Result<Gpu> {
         let health = Arc::new(health::Health::without_handlers());
-        let gpu = Gpu::probed(adapter, device.clone(), queue.clone(), name, health).await?;
-        if !waiting::CAN_BLOCK {
-            gpu.try_variants().await?;
-        }
-        Ok(gpu)
+        Gpu::probed(adapter, device.clone(), queue.clone(), name, health).await
     }
 
     /// Returns a buffer of a program as one of this crate. The pool never takes it.

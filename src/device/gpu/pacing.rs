@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 use web_time::{Duration, Instant};
 
 use super::Gpu;

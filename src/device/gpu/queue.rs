@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+
 use web_time::Instant;
 
 use super::bind_groups::BindGroups;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
 use web_time::{Duration, Instant};
 
 use super::transfer::{Mapped, Read};
@@ -87,11 +88,8 @@ impl Gpu {
         if !waiting::CAN_BLOCK {
             let (gpu, begun) = (self.clone(), self.begin(buffer, offset, len));
             return waiting::run(async move {
-                let ended = match begun {
-                    Ok(begun) => gpu.give_chunks(begun, &mut each).await,
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = ended {
+                let ended = async { gpu.give_chunks(begun?, &mut each).await };
+                if let Err(error) = ended.await {
                     each(Err(error));
                 }
             });
@@ -138,10 +136,7 @@ impl Gpu {
             let (gpu, begun) = (self.clone(), self.begin(buffer, offset, len));
             return waiting::run(async move {
                 let mut ended = None;
-                let words = match begun {
-                    Ok(begun) => gpu.finish(begun, len, &mut ended).await,
-                    Err(error) => Err(error),
-                };
+                let words = async { gpu.finish(begun?, len, &mut ended).await }.await;
                 then(words, ended.unwrap_or_else(Instant::now));
             });
         }

@@ -2,6 +2,7 @@
 //! the adapter writes timestamps. Where it has none, the host submits each kernel by itself and measures until it is done.
 
 use std::sync::{Arc, Mutex};
+
 use web_time::{Duration, Instant};
 
 use super::queue::Dispatch;

@@ -271,20 +271,18 @@ impl Gpu {
         let _trial = super::launches::Trial::begin();
         let _reads = PartReads::of(Part::Trial(family.name, variant.name));
         let mut attempt = (family.attempt)(self, variant);
-        let may_be_of_others = |error: &Error| {
-            !error.is_device_lost() && !error.is_out_of_memory() && !matches!(error, Error::WouldBlock { .. })
-        };
-        if attempt.as_ref().is_err_and(may_be_of_others) {
+        // Those of the device, and a wait that a browser does not allow, say nothing of the variant.
+        let of_others = |error: &Error| error.is_device_lost() || error.is_out_of_memory() || error.is_would_block();
+        if attempt.as_ref().is_err_and(|error| !of_others(error)) {
             attempt = (family.attempt)(self, variant); // the error may have been that of another thread
         }
         let wrong = match attempt {
-            Err(error @ Error::WouldBlock { .. }) => return Err(error),
             Ok(None) => {
                 choice.correct.push(variant.name);
                 return Ok(true);
             }
             Ok(Some(wrong)) => wrong,
-            Err(error) if error.is_device_lost() || error.is_out_of_memory() => return Err(error),
+            Err(error) if of_others(&error) => return Err(error),
             Err(error) => error.to_string(),
         };
         self.warn(family.name, variant.name, &wrong);

@@ -4,9 +4,9 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use web_time::{Duration, Instant};
 
 use futures_channel::oneshot;
+use web_time::{Duration, Instant};
 use wgpu::{PollError, PollType, SubmissionIndex};
 
 use super::transfer::{Mapped, Read};

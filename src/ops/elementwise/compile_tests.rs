@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread;
+
 use web_time::{Duration, Instant};
 
 use crate::device::Device;

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
+
 use web_time::{Duration, Instant};
 
 use super::communicator::Channel;

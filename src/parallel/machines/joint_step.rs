@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+
 use web_time::{Duration, Instant};
 
 use super::communicator::{Act, Channel, Communicator, WORDS};

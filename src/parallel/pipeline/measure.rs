@@ -1,6 +1,7 @@
 //! Measures what the layers of a net take on each device, and cuts the net by that.
 
 use std::collections::HashMap;
+
 use web_time::Instant;
 
 use super::Pipeline;

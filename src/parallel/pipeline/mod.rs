@@ -9,7 +9,6 @@ mod measure;
 mod schedule;
 mod stage;
 
-use crate::util::threads::THREADS;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -24,6 +23,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, Sequential, StateDict, replacing};
 use crate::optim::Parameters;
+use crate::util::threads::THREADS;
 
 pub use self::schedule::PipelineSchedule;
 

@@ -1,4 +1,5 @@
 use std::sync::Barrier;
+
 use web_time::SystemTime;
 
 use super::faults::{self, Fault};

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread::{self, Thread};
+
 use web_time::{Duration, Instant};
 
 use crate::lock;
