@@ -1,6 +1,9 @@
 //! Tasks that the calling thread shares with others: a team of threads that stay awake for a moment after their work.
 
 mod team;
+#[cfg(test)]
+mod team_tests;
+mod threading;
 
 use std::sync::Mutex;
 

@@ -6,21 +6,13 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, TryLockError};
-use std::thread::{self, Thread};
+use std::sync::{OnceLock, TryLockError};
 
-use web_time::{Duration, Instant};
-
-use crate::lock;
-
-/// How long a member looks for work before it sleeps, and the caller for the end of the others' work.
-const AWAKE: Duration = Duration::from_micros(200);
-
-/// How often a waiting thread looks for what it waits for before it looks at the time and lets other threads run.
-const LOOKS: usize = 32;
+use super::threading::{
+    AtomicBool, AtomicU64, AtomicUsize, Instant, Mutex, Ordering, Thread, lives, lock, number_of_threads, thread,
+    thread_local, waited,
+};
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +27,7 @@ pub(super) enum Work {
 type Call = &'static (dyn Fn(usize) + Sync);
 
 #[derive(Default)]
-struct Team {
+pub(super) struct Team {
     /// Held by the thread whose work it is.
     user: Mutex<()>,
     open: Mutex<Open>,
@@ -71,7 +63,7 @@ thread_local! {
 
 /// Returns the kind of the work of a team within which this is called, if it is.
 pub(super) fn work_around() -> Option<Work> {
-    AROUND.get()
+    AROUND.with(Cell::get)
 }
 
 /// Runs `call` on the calling thread and, at the same time, on at most `others` further ones, and returns when all have returned.
@@ -85,7 +77,7 @@ pub(super) fn work_together(others: usize, kind: Work, call: &(dyn Fn(usize) + S
 }
 
 impl Team {
-    fn run(&'static self, others: usize, kind: Work, call: &(dyn Fn(usize) + Sync)) -> bool {
+    pub(super) fn run(&'static self, others: usize, kind: Work, call: &(dyn Fn(usize) + Sync)) -> bool {
         let _user = match self.user.try_lock() {
             Ok(user) => user,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -123,13 +115,13 @@ impl Team {
             let handle = thread.spawn(move || self.live(place, sleeps)).ok()?;
             Some(Member { thread: handle.thread().clone(), sleeps })
         };
-        (1..rayon::current_num_threads()).map_while(start).collect()
+        (1..number_of_threads()).map_while(start).collect()
     }
 
     /// The life of a member. Of the pieces of work, those for at least `place` members are for it too.
     fn live(&self, place: usize, sleeps: &AtomicBool) {
         let (mut seen, mut idle) = (0, Instant::now());
-        loop {
+        while lives() {
             let came = || self.number.load(Ordering::SeqCst) != seen;
             if !waited(idle, came) {
                 sleeps.store(true, Ordering::SeqCst);
@@ -177,10 +169,10 @@ fn within(kind: Work, f: impl FnOnce()) {
     struct Done;
     impl Drop for Done {
         fn drop(&mut self) {
-            AROUND.set(None);
+            AROUND.with(|around| around.set(None));
         }
     }
-    AROUND.set(Some(kind));
+    AROUND.with(|around| around.set(Some(kind)));
     let _done = Done;
     f();
 }
@@ -200,118 +192,5 @@ impl Drop for End<'_> {
             }
             lock(&self.0.waits).take();
         }
-    }
-}
-
-/// Waits until something holds, for a moment from `start` on, and returns whether it does.
-fn waited(start: Instant, holds: impl Fn() -> bool) -> bool {
-    loop {
-        for _ in 0..LOOKS {
-            if holds() {
-                return true;
-            }
-            spin_loop();
-        }
-        if start.elapsed() > AWAKE {
-            return false;
-        }
-        thread::yield_now();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn team() -> &'static Team {
-        Box::leak(Box::default())
-    }
-
-    #[test]
-    fn all_work_is_done_when_it_returns() {
-        let team = team();
-        for round in 0..2_000 {
-            let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let ran = team.run(3, Work::ForAll, &|_| {
-                while next.fetch_add(1, Ordering::Relaxed) < 20 {
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-            assert!(ran && done.into_inner() == 20);
-            if round % 500 == 0 {
-                thread::sleep(2 * AWAKE); // until the members sleep
-            }
-        }
-    }
-
-    #[test]
-    fn a_caller_that_sleeps_is_woken() {
-        let team = team();
-        let caller = thread::current().id();
-        for _ in 0..20 {
-            let (start, members) = (Instant::now(), AtomicUsize::new(0));
-            team.run(1, Work::ForAll, &|_| {
-                if thread::current().id() != caller {
-                    members.fetch_add(1, Ordering::SeqCst);
-                    thread::sleep(10 * AWAKE);
-                    return;
-                }
-                while members.load(Ordering::SeqCst) == 0 && start.elapsed() < 50 * AWAKE {
-                    thread::yield_now();
-                }
-            });
-            assert!(members.into_inner() == 0 || start.elapsed() >= 10 * AWAKE);
-        }
-    }
-
-    #[test]
-    fn others_take_part() {
-        let team = team();
-        let before = Instant::now();
-        // The caller waits for another thread, which needs a processor of its own.
-        let (inside, both) = (AtomicUsize::new(0), AtomicBool::new(false));
-        team.run(1, Work::ForAll, &|_| {
-            inside.fetch_add(1, Ordering::SeqCst);
-            let alone = rayon::current_num_threads() == 1;
-            while !both.load(Ordering::SeqCst) && !alone && before.elapsed() < Duration::from_secs(10) {
-                if inside.load(Ordering::SeqCst) == 2 {
-                    both.store(true, Ordering::SeqCst);
-                }
-                thread::yield_now();
-            }
-        });
-        assert!(both.into_inner() || rayon::current_num_threads() == 1);
-    }
-
-    #[test]
-    fn work_within_work_is_left_to_the_caller() {
-        let team = team();
-        assert!(team.run(2, Work::ForAll, &|_| assert!(!team.run(2, Work::ForAll, &|_| unreachable!()))));
-    }
-
-    #[test]
-    fn a_panic_of_a_thread_is_that_of_the_caller_and_the_team_goes_on() {
-        let team = team();
-        let caller = thread::current().id();
-        for of_caller in [true, false] {
-            let came = AtomicBool::new(false);
-            let panics = |_: usize| {
-                if (thread::current().id() == caller) == of_caller {
-                    came.store(true, Ordering::SeqCst);
-                    panic!("as the test wants");
-                }
-                let start = Instant::now();
-                while !came.load(Ordering::SeqCst) && start.elapsed() < Duration::from_millis(200) {
-                    thread::yield_now();
-                }
-            };
-            let result = catch_unwind(AssertUnwindSafe(|| team.run(1, Work::ForAll, &panics)));
-            assert_eq!(result.is_err(), came.into_inner());
-        }
-        let ran = AtomicUsize::new(0);
-        assert!(team.run(1, Work::ForAll, &|_| {
-            ran.fetch_add(1, Ordering::Relaxed);
-        }));
-        assert!(ran.into_inner() >= 1);
     }
 }
