@@ -24,7 +24,7 @@ slot! {
 }
 
 slot! {
-    /// Called in a backward pass for each leaf that has its whole gradient of that pass: a hook belongs to one pass.
+    /// Called in a backward pass for each leaf once its gradient of that pass is complete. A hook belongs to one pass.
     pub(crate) GRADIENT_HOOK: Option<GradientHook> = None, for this thread alone
 }
 
@@ -46,7 +46,7 @@ struct NodeInner {
 
 #[derive(Clone)]
 struct Saved {
-    /// The inputs. Those whose elements the op does not save have none.
+    /// The inputs. An input that the op does not save has no elements.
     inputs: Vec<Tensor>,
     /// The output outside the graph, if the op saves it.
     out: Option<Tensor>,
@@ -90,9 +90,12 @@ impl NoGrad {
     }
 }
 
-/// Runs `f` without recording its ops. Use it for evaluation, where no gradient is needed and intermediate results can
-/// be freed. It also applies to the threads that work for this one: those of [`DataParallel`](crate::DataParallel) and
-/// of a [`DataLoader`](crate::data::DataLoader) whose epoch begins in `f`.
+/// Runs `f` without recording its ops. Use it for evaluation, where no gradient is needed: intermediate results can
+/// then be freed.
+///
+/// This also applies to the threads that work for the calling thread: the threads of
+/// [`DataParallel`](crate::DataParallel), and the threads of a [`DataLoader`](crate::data::DataLoader) whose epoch
+/// begins in `f`.
 ///
 /// ```
 /// use anygpu::{Tensor, no_grad};
@@ -144,8 +147,10 @@ pub(crate) fn with_node(op: Box<dyn Differentiable>, inputs: &[&Tensor], out: &T
 }
 
 impl Tensor {
-    /// Returns a leaf with these elements that accumulates a gradient in [`Tensor::backward`]. The memory is shared: a write
-    /// in place to one changes the other. [`Tensor::copy`] makes a leaf's own: `x.copy()?.requires_grad()`.
+    /// Returns a leaf that shares this tensor's elements. [`Tensor::backward`] accumulates its gradient.
+    ///
+    /// An in-place write to one of the two tensors changes the other. To give the leaf its own memory, call
+    /// [`Tensor::copy`] first: `x.copy()?.requires_grad()`.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -171,8 +176,8 @@ impl Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape, and
-    /// shares its elements with the one that the leaf holds: `grad.zero_()` clears both.
+    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape.
+    /// It shares its elements with the gradient that the leaf holds: `grad.zero_()` clears both.
     #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
@@ -183,17 +188,17 @@ impl Tensor {
         *lock(self.grad_slot()) = grad;
     }
 
-    /// Computes the gradient of this tensor, which has one element, with respect to every leaf that it depends on, and
-    /// adds it to their [`Tensor::grad`].
+    /// Computes the gradients of this tensor with respect to every leaf that it depends on. Adds them to the leaves'
+    /// [`Tensor::grad`]. This tensor must have exactly one element.
     ///
-    /// This frees the graph: results of earlier ops that only the graph needs are dropped as soon as their gradients are
-    /// computed. To call this again, for this tensor or for another one of the same graph, use
-    /// [`Tensor::backward_retain_graph`] first.
+    /// This frees the graph: intermediate results that only the graph needs are dropped as soon as their gradients are
+    /// computed. To run several backward passes over one graph, from this tensor or from another one, use
+    /// [`Tensor::backward_retain_graph`] for all passes except the last.
     ///
     /// # Errors
-    /// [`Error::Autograd`] if this tensor does not have exactly one element, depends on no leaf, if the graph was freed,
-    /// or a tensor that the gradient needs was modified in place after the forward pass; errors of the ops that compute
-    /// the gradients.
+    /// [`Error::Autograd`] if this tensor does not have exactly one element, if it depends on no leaf, if the graph was
+    /// freed, or if a tensor that the gradient needs was modified in place after the forward pass. Also the errors of
+    /// the ops that compute the gradients.
     pub fn backward(&self) -> Result<()> {
         labelled_by_default("gradients", || self.pass_back(false))
     }
@@ -201,7 +206,7 @@ impl Tensor {
     /// Like [`Tensor::backward`], but keeps the graph for another backward pass.
     ///
     /// # Errors
-    /// As [`Tensor::backward`].
+    /// Same as [`Tensor::backward`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -218,8 +223,8 @@ impl Tensor {
         labelled_by_default("gradients", || self.pass_back(true))
     }
 
-    /// Like [`Tensor::backward`], for a tensor of any shape in the graph, from its gradient on: the earlier part of a graph whose
-    /// later part is elsewhere.
+    /// Like [`Tensor::backward`], for a tensor of any shape in the graph, starting from its gradient. For the first
+    /// part of a graph whose second part is elsewhere.
     pub(crate) fn backward_from(&self, grad: &Tensor, retain: bool) -> Result<()> {
         if grad.shape() != self.shape() {
             return Err(Error::shapes(
@@ -242,7 +247,7 @@ impl Tensor {
         self.walk_back(self.detach().ones_like()?, retain)
     }
 
-    /// Adds the gradients of the leaves that this tensor depends on, whose own gradient is `grad`.
+    /// Adds gradients to the leaves that this tensor depends on. `grad` is this tensor's own gradient.
     fn walk_back(&self, grad: Tensor, retain: bool) -> Result<()> {
         let _guard = NoGrad::new();
         let _types = ops::products(None); // gradients have the types of the forward pass
@@ -281,11 +286,11 @@ impl Walk {
     }
 }
 
-/// The gradients so far by tensor, each with whether no other tensor has elements of it, although others may be parts of its
-/// storage.
+/// The gradients so far, by tensor. The flag says that no other tensor has these elements, although others may be parts
+/// of the same storage.
 type Sums = HashMap<u64, (Tensor, bool)>;
 
-/// Adds one op's gradients to those of its inputs.
+/// Adds one op's gradients to its inputs' gradients.
 fn push_back(node: &Node, tensor: &Tensor, mut grad: Tensor, walk: &Walk, grads: &mut Sums) -> Result<()> {
     let op = &node.0.op;
     if !op.takes_halves() {
@@ -344,19 +349,20 @@ fn push_back(node: &Node, tensor: &Tensor, mut grad: Tensor, walk: &Walk, grads:
     Ok(())
 }
 
-/// Returns whether a gradient is part of a storage that only gradients of the same op have, each another part of it.
+/// Returns whether a gradient is part of a storage that only gradients of the same op have. Each of them is another
+/// part of it.
 fn is_part(gradient: Option<&Tensor>, all: &[Option<Tensor>]) -> bool {
     let Some(gradient) = gradient else { return false };
     let same = |other: &&Tensor| other.storage().id() == gradient.storage().id();
     Tensor::share_only_storage(&all.iter().flatten().filter(same).collect::<Vec<_>>())
 }
 
-/// Returns a gradient in the type of the tensor whose gradient it is.
+/// Returns a gradient in the type of its tensor `of`.
 fn of_type(grad: &Tensor, of: &Tensor) -> Result<Tensor> {
     if of.dtype().is_float() { grad.to_dtype(of.dtype()) } else { Ok(grad.clone()) }
 }
 
-/// Adds a gradient to that of a leaf.
+/// Adds a gradient to a leaf's gradient.
 ///
 /// The lock is held during the sum, so that two simultaneous backward passes over one net both count. The leaf gets its
 /// own copy of a shared gradient (an op may return one gradient for both of its inputs), so that a collective can

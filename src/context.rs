@@ -9,8 +9,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::thread::LocalKey;
 
-/// Declares a slot: its name, its type and its value in a thread that has set nothing. With `for this thread alone` after it, a
-/// thread that works for this one has that value too; otherwise it takes over the value of this one.
+/// Declares a slot: its name, its type and its initial value. A thread that works for this one takes over the value of
+/// this one. With `for this thread alone`, it has the initial value instead.
 macro_rules! slot {
     ($(#[$about:meta])* $vis:vis $name:ident: $type:ty = $initial:expr) => {
         $crate::context::slot!(@ $(#[$about])* $vis $name, $type, $initial, true);
@@ -93,10 +93,10 @@ inventory::collect!(Registered);
 type Enter = Box<dyn FnOnce() -> Box<dyn Any> + Send>;
 
 pub(crate) trait AnySlot: Sync {
-    /// Returns what sets the slot in a thread that works for this one.
+    /// Returns a function that sets the slot in a thread that works for this one.
     fn handed_on(&'static self) -> Enter;
 
-    /// Gives the slot the value of a thread that has set nothing, and returns what puts the present one back.
+    /// Gives the slot its initial value, and returns a function that restores the present one.
     #[cfg(all(target_arch = "wasm32", feature = "jspi"))]
     fn set_aside(&'static self) -> Box<dyn FnOnce()>;
 }
@@ -114,7 +114,8 @@ impl<T: Clone + Send> AnySlot for Slot<T> {
     }
 }
 
-/// The state of this thread while other code runs on it, which begins with none, because this code waits in the middle of a call.
+/// The state of this thread, set aside while other code runs on it. That code begins with the initial values. This is
+/// for a call that waits in the middle, on a thread that runs other code meanwhile.
 #[cfg(all(target_arch = "wasm32", feature = "jspi"))]
 pub(crate) struct SetAside(Vec<Box<dyn FnOnce()>>);
 

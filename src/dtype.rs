@@ -12,17 +12,17 @@ pub(crate) use long::{long_bits, long_words};
 
 /// The type of a tensor's elements.
 ///
-/// Ops compute in `F32`, `I32` and `U32`. The other types are for storage and are packed: two 16-bit floats or four
-/// bytes in a 32-bit word on every device, whether or not its adapter supports the type. Ops convert them to a wide
-/// type (16-bit floats to f32, so every sum is an f32 sum), compute, and convert the result back.
+/// Ops compute in `F32`, `I32` and `U32`. The types of 8 and 16 bits are for storage and are packed: a 32-bit word
+/// holds two 16-bit floats or four bytes on every device, whether or not its adapter supports the type. Ops convert
+/// them to a wide type (16-bit floats to f32, so every sum is an f32 sum), compute, and convert the result back.
 ///
-/// `I64` and `F64` take two words. `cpu` stores them and computes with them exactly, without gradients. Adapters have no 64-bit
-/// numbers: there `I64` is for storage, moves and indices, and is converted to a 32-bit type to compute; `F64` is refused. An op that
-/// has no 64-bit form returns an error, and never computes in 32 bits instead; functions with fractional results take `I64` as f32,
-/// as they take other integers.
+/// `I64` and `F64` take two words each. `cpu` stores them and computes with them exactly, without gradients. Adapters
+/// have no 64-bit numbers. There, `I64` is for storage, moves and indices, and has to be converted to a 32-bit type to
+/// compute; `F64` is refused. An op without a 64-bit form returns an error and never computes in 32 bits instead.
+/// Functions with fractional results take `I64` as f32, as they take other integers.
 ///
-/// A type parses from its name here and in PyTorch. The order, for sorted collections, is that of [`DType::ALL`]; it says
-/// nothing about promotion.
+/// A type can be parsed from its name here or in PyTorch. The order follows [`DType::ALL`], for sorted collections; it
+/// has no relation to promotion.
 ///
 /// ```
 /// use anygpu::DType;
@@ -60,7 +60,7 @@ impl DType {
     pub const ALL: [DType; 9] =
         [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool, DType::I64, DType::F64];
 
-    /// The element types that every device computes with: all but those of 64 bits.
+    /// The element types that every device computes with: all types except the 64-bit ones.
     pub(crate) const COMPUTED: [DType; 7] =
         [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
 
@@ -75,18 +75,19 @@ impl DType {
         }
     }
 
-    /// Returns whether this is a floating-point type. Only these have gradients, but for [`DType::F64`].
+    /// Returns whether this is a floating-point type. Only floats have gradients, except [`DType::F64`], which has
+    /// none.
     #[must_use]
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
     }
 
-    /// Returns the common type of two types, by PyTorch's rule: bool promotes to integers, integers to floats, narrow
-    /// types to wide ones. `f16` and `bf16` promote to `f32`, since neither can represent the other.
+    /// Returns the common type of two types, by PyTorch's rule. Bool promotes to integers, integers promote to floats,
+    /// and narrow types promote to wide ones. `f16` and `bf16` promote to `f32`, since neither can represent the other.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither can represent the other. Convert one of them to `i64`, or both to
-    /// one of the two; adapters do not compute with `i64`, so it is not chosen by itself.
+    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither can represent the other. Convert one of them to `i64`, or
+    /// both to one of the two types. `i64` is not chosen automatically, since adapters do not compute with it.
     ///
     /// ```
     /// # use anygpu::DType;
@@ -121,7 +122,8 @@ impl DType {
         }
     }
 
-    /// Returns the type in which ops compute with elements of this type: one of four bytes, unless it has eight.
+    /// Returns the type in which ops compute with elements of this type. It has four bytes, or eight if this type has
+    /// eight.
     pub(crate) fn wide(self) -> DType {
         match self {
             DType::I64 | DType::F64 => self,
@@ -254,9 +256,9 @@ use sealed::Room;
 
 /// A Rust type that can be a tensor's element: `f32`, `half::f16`, `half::bf16`, `i32`, `u32`, `u8`, `bool`, `i64`.
 ///
-/// `f64` is none, since a literal such as `1.5` could then be of either float type, and Rust would choose `f64` in
-/// `Tensor::full([2], 1.5, None)`. [`Tensor::from_f64`](crate::Tensor::from_f64) and
-/// [`Tensor::to_vec_f64`](crate::Tensor::to_vec_f64) are for tensors of [`DType::F64`].
+/// `f64` is not an `Element`. If it were, a literal such as `1.5` could be of either float type, and Rust would choose
+/// `f64` in `Tensor::full([2], 1.5, None)`. For tensors of [`DType::F64`], use
+/// [`Tensor::from_f64`](crate::Tensor::from_f64) and [`Tensor::to_vec_f64`](crate::Tensor::to_vec_f64).
 pub trait Element: Copy + PartialOrd + fmt::Debug + fmt::Display + Send + Sync + 'static + sealed::Sealed {
     /// The [`DType`] of this type.
     const DTYPE: DType;

@@ -1,4 +1,4 @@
-//! Gradients as results, which are not added to those of leaves, and gradients of gradients.
+//! Gradients as results, which are not added to the gradients of leaves, and gradients of gradients.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,14 +19,15 @@ pub struct GradOptions {
 }
 
 impl GradOptions {
-    /// Returns the default: the gradient of an output of one element, after which the graph is freed, and of which no gradient
-    /// can be computed.
+    /// Returns the default options. The output must have one element. The graph is freed afterwards, and the gradients
+    /// have no gradients themselves.
     #[must_use]
     pub fn new() -> GradOptions {
         GradOptions::default()
     }
 
-    /// Sets the gradient of the output, with its shape: the results are products of it with the Jacobian matrix.
+    /// Sets the gradient of the output, which has the output's shape. The results are its products with the Jacobian
+    /// matrix.
     #[must_use]
     pub fn output_grad(mut self, output_grad: &Tensor) -> GradOptions {
         self.output_grad = Some(output_grad.clone());
@@ -40,14 +41,14 @@ impl GradOptions {
         self
     }
 
-    /// Records how the gradients are computed, so that they have gradients themselves; keeps the graph.
+    /// Records how the gradients are computed, so that they can be differentiated again. Also keeps the graph.
     #[must_use]
     pub fn create_graph(mut self) -> GradOptions {
         self.create_graph = true;
         self
     }
 
-    /// Returns zeros for inputs on which the output does not depend, which are an error otherwise.
+    /// Returns zeros for inputs that the output does not depend on. Without this option, such an input is an error.
     #[must_use]
     pub fn allow_unused(mut self) -> GradOptions {
         self.allow_unused = true;
@@ -55,21 +56,28 @@ impl GradOptions {
     }
 }
 
-/// Returns the gradients of an output with respect to these inputs, one for each, with its shape and type: `torch.autograd.grad`.
+/// Returns the gradients of an output with respect to these inputs, like `torch.autograd.grad`. There is one gradient
+/// for each input, with the input's shape and type.
 ///
-/// The inputs are leaves, or results of ops that the output was computed from. Gradients that leaves have accumulated
-/// ([`Tensor::grad`]) do not change.
+/// Each input is a leaf, or the result of an op from which the output was computed. Gradients that leaves have
+/// accumulated ([`Tensor::grad`]) do not change.
 ///
-/// With [`create_graph`](GradOptions::create_graph), the gradients are part of the graph: for penalties on gradients, second
-/// derivatives, and steps that are trained through. Products, factorisations of matrices, convolutions, attention, sums, softmax,
-/// losses, most functions of one or two elements and changes of shape have gradients of any order. Normalisations, poolings,
-/// recurrent layers and some others have first ones only, and are an error there, on every device.
+/// With [`create_graph`](GradOptions::create_graph), the gradients are part of the graph. Use it for gradient
+/// penalties, second derivatives, and training through optimiser steps. Gradients of any order exist for products,
+/// matrix factorisations, convolutions, attention, sums, softmax, losses, most functions of one or two elements, and
+/// changes of shape. Normalisations, poolings, recurrent layers and some other ops have first-order gradients only.
+/// With `create_graph`, they return an error on every device.
 ///
 /// # Errors
-/// [`Error::Autograd`] if the output has several elements and [`output_grad`](GradOptions::output_grad) is not given; if it does
-/// not depend on an input, unless [`allow_unused`](GradOptions::allow_unused) is set; if the graph was freed, or a tensor that
-/// the gradient needs was modified in place; if an op has no gradient, or none of its gradient. [`Error::ShapeMismatch`] if the
-/// gradient of the output has another shape. Errors of the ops that compute the gradients.
+/// [`Error::Autograd`] in these cases:
+///
+/// - The output has several elements, and [`output_grad`](GradOptions::output_grad) is not set.
+/// - The output does not depend on an input, and [`allow_unused`](GradOptions::allow_unused) is not set.
+/// - The graph was freed, or a tensor that the gradient needs was modified in place.
+/// - An op has no gradient, or its gradient has no gradient and `create_graph` is set.
+///
+/// [`Error::ShapeMismatch`] if `output_grad` does not have the output's shape. Also the errors of the ops that compute
+/// the gradients.
 ///
 /// ```
 /// use anygpu::{GradOptions, Tensor, grad};
@@ -93,7 +101,9 @@ pub fn grad(output: &Tensor, inputs: &[&Tensor], options: &GradOptions) -> Resul
         Some(given) => given.clone(),
         None if output.elem_count() != 1 => {
             let shape = output.shape();
-            return Err(Error::Autograd(format!("grad of a tensor of shape {shape:?} needs output_grad, or its sum")));
+            return Err(Error::Autograd(format!(
+                "grad of a tensor of shape {shape:?} needs output_grad; or sum the tensor first"
+            )));
         }
         None => output.detach().ones_like()?,
     };
@@ -135,7 +145,8 @@ fn walk_to(output: &Tensor, start: Tensor, inputs: &[&Tensor], options: &GradOpt
     Ok(found)
 }
 
-/// An error if a gradient is outside the graph although it depends on tensors in it: its own gradient would lack a part, in silence.
+/// Returns an error if a gradient is outside the graph although it depends on tensors in the graph. Its own gradient
+/// would silently lack a part.
 pub(super) fn all_recorded(op: &dyn Differentiable, ctx: &Gradient, gradients: &Gradients) -> Result<()> {
     let changes = |input: usize| {
         let with = op.gradient_changes_with(input);
@@ -147,10 +158,13 @@ pub(super) fn all_recorded(op: &dyn Differentiable, ctx: &Gradient, gradients: &
     };
     let Some(i) = gradients.iter().enumerate().position(outside) else { return Ok(()) };
     let op = op.op_name();
-    Err(Error::Autograd(format!("the gradient of {op} has no gradient: that of input {i} is outside the graph")))
+    Err(Error::Autograd(format!(
+        "the gradient of {op} has no gradient: the gradient of input {i} is outside the graph"
+    )))
 }
 
-/// Returns the ids of the tensors of a graph, users first, that depend on the wanted ones, and of these.
+/// Returns the ids of the wanted tensors and of all tensors that depend on them. `order` has the graph's tensors, users
+/// first.
 fn reached(order: &[Tensor], wanted: &HashSet<u64>) -> Result<HashSet<u64>> {
     let mut reached = HashSet::new();
     for tensor in order.iter().rev() {

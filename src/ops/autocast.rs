@@ -21,21 +21,23 @@ fn set_products() -> Option<DType> {
     PRODUCTS.get()
 }
 
-/// Runs `f` with matrix products and convolutions of halves, as PyTorch's `autocast` does. Their f32 operands are
-/// rounded to `dtype`: `F16` or `BF16`; `F32` turns off an outer `autocast`. This applies to this thread and to the
-/// threads that work for it: those of a [`DataParallel`](crate::DataParallel) and of a
+/// Runs `f` with matrix products and convolutions of halves, like PyTorch's `autocast`. Their f32 operands are rounded
+/// to `dtype`: `F16` or `BF16`. `F32` turns off an outer `autocast`. This applies to the calling thread and to the
+/// threads that work for it: the threads of a [`DataParallel`](crate::DataParallel) and of a
 /// [`DataLoader`](crate::data::DataLoader).
 ///
 /// Parameters stay f32, and their gradients are f32. Softmax, sums, means and losses convert halves to f32 and return
 /// f32. All other ops compute in the type of their inputs, or in f32 if halves and f32 are combined. Run the forward
 /// pass and the loss in `f`, and call [`backward`](Tensor::backward) after it. With `F16`, small gradients become 0:
-/// see [`GradScaler`](crate::optim::GradScaler). Only the stored elements are halves; sums are f32 sums on every
-/// device. This reduces the memory of the values that the backward pass needs, and what products load. It reduces the
-/// arithmetic only for `F16` on adapters with cooperative matrices (`"cooperative-matrix"` in
-/// [`DeviceInfo::features`](crate::DeviceInfo::features)), and only in products.
+/// see [`GradScaler`](crate::optim::GradScaler).
+///
+/// Only the stored elements are halves; sums are f32 sums on every device. This reduces the memory of the values that
+/// the backward pass needs, and the data that products load. It makes the arithmetic cheaper only for `F16` products on
+/// adapters with cooperative matrices (`"cooperative-matrix"` in
+/// [`DeviceInfo::features`](crate::DeviceInfo::features)).
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for any other type; the errors of `f`.
+/// [`Error::InvalidArgument`] for any other type; also the errors of `f`.
 ///
 /// ```
 /// use anygpu::nn::{self, Linear, Module};

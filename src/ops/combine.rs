@@ -33,7 +33,7 @@ pub(crate) fn combine_floats(how: Combine, out: &mut [f32], terms: &[&[f32]], we
 /// Overwrites the words of elements of type `dtype` with the combination of all terms. Only floats take other weights than 1.
 ///
 /// # Errors
-/// [`Error::Internal`] for a type of which several elements are in a word, and for terms that are too short.
+/// [`Error::Internal`] for a type with several elements in a word, and for terms that are too short.
 pub(crate) fn combine_words(
     dtype: DType,
     how: Combine,

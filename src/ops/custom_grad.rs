@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ops::{Differentiable, Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
 
-/// What a user's gradient is computed from: see [`custom_grad`].
+/// The values from which a user's gradient is computed: see [`custom_grad`].
 #[derive(Debug)]
 pub struct Backward<'a> {
     inputs: &'a [Tensor],
@@ -17,7 +17,8 @@ pub struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// Returns the inputs, outside the graph unless the gradient is to have a gradient ([`GradOptions::create_graph`]).
+    /// Returns the inputs. They are outside the graph, unless the gradient needs a gradient itself
+    /// ([`GradOptions::create_graph`]).
     ///
     /// [`GradOptions::create_graph`]: crate::GradOptions::create_graph
     #[must_use]
@@ -25,7 +26,7 @@ impl Backward<'_> {
         self.inputs
     }
 
-    /// Returns the result of the op, outside the graph as the inputs.
+    /// Returns the result of the op. It is outside the graph under the same condition as the inputs.
     #[must_use]
     pub fn output(&self) -> &Tensor {
         self.output
@@ -37,23 +38,27 @@ impl Backward<'_> {
         self.grad
     }
 
-    /// Returns for each input whether its gradient is wanted. Others may be `None`.
+    /// Returns for each input whether its gradient is needed. The gradients of other inputs may be `None`.
     #[must_use]
     pub fn needs(&self) -> &[bool] {
         self.needs
     }
 }
 
-/// Computes a result from tensors, with a gradient that the caller writes: `torch.autograd.Function`.
+/// Computes a result from tensors, with a gradient that the caller writes, like `torch.autograd.Function`.
 ///
-/// `forward` gets the inputs outside the graph. [`Tensor::backward`] later calls `backward` once for the result, with the
-/// gradient of the result; it returns a gradient for each input, of the same shape, or `None` where none flows. `forward` is not
-/// recorded, and `backward` only for a gradient of the gradient, which is that of the ops that it calls. Inputs and result stay in memory until then; they must not be written in place before.
+/// `forward` gets the inputs outside the graph, and its ops are not recorded. [`Tensor::backward`] later calls
+/// `backward` once, with the gradient of the result. `backward` returns a gradient for each input, of the input's
+/// shape, or `None` for an input without a gradient. The ops of `backward` are recorded only if the gradient needs a
+/// gradient itself; the gradient of the gradient is then computed from these ops.
+///
+/// Inputs and result stay in memory until the backward pass. Do not write to them in place before it.
 ///
 /// # Errors
 ///
-/// Those of `forward`; [`Error::Autograd`] if it returns a result that is not of a float type while an input is tracked.
-/// [`Tensor::backward`] returns the errors of `backward`, and [`Error::Autograd`] if its gradients do not fit the inputs.
+/// The errors of `forward`; [`Error::Autograd`] if an input is tracked and the result is not of a float type.
+/// [`Tensor::backward`] returns the errors of `backward`, and [`Error::Autograd`] if its gradients do not fit the
+/// inputs.
 ///
 /// ```
 /// use anygpu::{Tensor, custom_grad};
@@ -81,8 +86,8 @@ pub fn custom_grad(
 
 pub(crate) type Function = Box<dyn Fn(&Backward) -> Result<Gradients> + Send + Sync>;
 
-/// Returns a tensor as the result of an op on some inputs, with a gradient that has no gradient itself: the function has more than
-/// the inputs to compute it from.
+/// Returns a tensor as the result of an op on some inputs. Its gradient has no gradient itself, because the function
+/// computes it from more than the inputs.
 pub(crate) fn attached(name: &'static str, inputs: &[&Tensor], out: Tensor, backward: Function) -> Result<Tensor> {
     custom(name, inputs, out, backward, false)
 }
@@ -108,7 +113,7 @@ pub(super) fn custom(
 struct CustomGrad {
     name: &'static str,
     backward: Function,
-    /// Whether the ops that compute the gradient have that of the gradient.
+    /// Whether the ops that compute the gradient have gradients themselves.
     again: bool,
 }
 

@@ -13,21 +13,23 @@ use crate::ops::{Gradient, Gradients, Saves};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
-/// What lines of numbers are transformed to. The sign of the exponent is −1 to complex numbers from real ones, and 1 to real ones.
+/// The kind of a transform of lines of numbers. The sign of the exponent is −1 from real to complex numbers, and 1 from
+/// complex to real ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// Complex to complex numbers; 1 is the sign of the exponent of an inverse transform.
     Complex { inverse: bool },
-    /// n real numbers to the first n / 2 + 1 of n complex ones, of which the others are the conjugates.
+    /// n real numbers to the first n / 2 + 1 of n complex numbers. The others are the conjugates of these.
     FromReal { twice: bool },
     /// The first n / 2 + 1 complex numbers to n real ones.
     ToReal { twice: bool },
 }
 
-/// A transform of the last dimension of numbers, which are real, `[.., length]`, or complex, `[.., length, 2]`. It is linear, and
-/// its transpose, which is the gradient, is another one.
+/// A transform of the last dimension of numbers, which are real, `[.., length]`, or complex, `[.., length, 2]`. It is
+/// linear. Its transpose, which is the gradient, is another transform.
 ///
-/// `twice` counts the numbers of one side for those of the other too: all but the first, and but the last one of an even n.
+/// With `twice`, a number of one side also counts for its twin on the other side. The first number has no twin, nor has
+/// the last one of an even n.
 #[derive(Clone, Copy, Debug)]
 struct Transform {
     name: &'static str,
@@ -212,23 +214,25 @@ fn inverse_of(n: usize) -> f64 {
 }
 
 impl Tensor {
-    /// Returns the Fourier transforms of complex numbers along `dim`: `[.., m, .., 2]` → `[.., n, .., 2]`, as `torch.fft.fft`.
-    /// Needs the feature `fft`.
+    /// Returns the Fourier transforms of complex numbers along `dim`: `[.., m, .., 2]` → `[.., n, .., 2]`, like
+    /// `torch.fft.fft`. Needs the feature `fft`.
     ///
-    /// There is no complex element type: **the last dimension has the real and the imaginary parts**, as `torch.view_as_real` gives
-    /// them. Dimensions count as in every method, so that PyTorch's −1 of a complex tensor is −2 here. [`rfft`](Tensor::rfft) is
-    /// for real numbers.
+    /// There is no complex element type: **the last dimension has the real and the imaginary parts**, in the layout of
+    /// `torch.view_as_real`. It counts as a dimension, so PyTorch's dimension −1 of a complex tensor is −2 here. For
+    /// real numbers, use [`rfft`](Tensor::rfft).
     ///
-    /// yₖ = Σ xⱼ e^(−2πi jk / n), of the first n numbers, or of all and zeros if there are fewer; `None` is n = m. Any n is fast, also
-    /// a prime. Nothing is divided by n, which is PyTorch's norm `"backward"`; `y.mul(1.0 / (n as f32).sqrt())` is its `"ortho"`.
+    /// yₖ = Σ xⱼ e^(−2πi jk / n). The sum is over the first n numbers; if there are fewer, zeros are appended. `None`
+    /// is n = m. Any n is fast, also a prime. The result is not divided by n, which is PyTorch's norm `"backward"`. For
+    /// the norm `"ortho"`, use `y.mul(1.0 / (n as f32).sqrt())`.
     ///
-    /// Derivatives of every order are Fourier transforms. **The host computes this, in f64.** On an adapter, the tensor is copied to
-    /// the host and the result back, which waits for the device; the first such copy of a process is logged. f64 (on `cpu`) has no
-    /// gradient.
+    /// Derivatives of every order are Fourier transforms. **The host computes this, in f64.** On an adapter, the tensor
+    /// is copied to the host and the result is copied back, which waits for the device. The first such copy of a
+    /// process is logged. f64 tensors (on `cpu`) have no gradient.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the last dimension is not of 2, or is `dim`; if there is no such dimension; for n = 0.
-    /// [`Error::DTypeMismatch`] unless the tensor is of f32 or f64. NaN and infinities are no error, and give NaN.
+    /// [`Error::InvalidArgument`] if the last dimension does not have size 2 or is `dim`, if there is no dimension
+    /// `dim`, or if n is 0. [`Error::DTypeMismatch`] unless the tensor is of f32 or f64. NaN and infinities are not an
+    /// error; the result is NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -243,28 +247,30 @@ impl Tensor {
         transformed("fft", self, kind, dim, |length| n.unwrap_or(length), |_| 1.0)
     }
 
-    /// Returns the inverse Fourier transforms of complex numbers along `dim`: `[.., m, .., 2]` → `[.., n, .., 2]`, as
+    /// Returns the inverse Fourier transforms of complex numbers along `dim`: `[.., m, .., 2]` → `[.., n, .., 2]`, like
     /// `torch.fft.ifft`. Needs the feature `fft`.
     ///
-    /// xⱼ = 1/n Σ yₖ e^(2πi jk / n), of the first n numbers, or of all and zeros if there are fewer; `None` is n = m. Else as
-    /// [`fft`](Tensor::fft), whose example has this too: **the host computes it**.
+    /// xⱼ = 1/n Σ yₖ e^(2πi jk / n). The sum is over the first n numbers; if there are fewer, zeros are appended.
+    /// `None` is n = m. Everything else is as in [`fft`](Tensor::fft), whose example shows both: **the host computes
+    /// it**.
     ///
     /// # Errors
-    /// Those of [`fft`](Tensor::fft).
+    /// Same as [`fft`](Tensor::fft).
     pub fn ifft(&self, n: Option<usize>, dim: impl Dim) -> Result<Tensor> {
         let kind = Kind::Complex { inverse: true };
         transformed("ifft", self, kind, dim, |length| n.unwrap_or(length), inverse_of)
     }
 
-    /// Returns the Fourier transforms of real numbers along `dim`: `[.., m, ..]` → `[.., n / 2 + 1, .., 2]`, as `torch.fft.rfft`.
-    /// Needs the feature `fft`.
+    /// Returns the Fourier transforms of real numbers along `dim`: `[.., m, ..]` → `[.., n / 2 + 1, .., 2]`, like
+    /// `torch.fft.rfft`. Needs the feature `fft`.
     ///
-    /// The last dimension, which is a new one, has the real and the imaginary parts. Of the n numbers of the transform, these are the
-    /// first; the others are their conjugates. Else as [`fft`](Tensor::fft): **the host computes it**.
+    /// A new last dimension has the real and the imaginary parts. The result has the first n / 2 + 1 of the n numbers
+    /// of the transform; the other numbers are their conjugates. Everything else is as in [`fft`](Tensor::fft): **the
+    /// host computes it**.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension, or for n = 0; [`Error::DTypeMismatch`] unless the tensor is of f32 or
-    /// f64.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or if n is 0; [`Error::DTypeMismatch`] unless the
+    /// tensor is of f32 or f64.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -283,15 +289,16 @@ impl Tensor {
         transformed("rfft", self, kind, dim, |length| n.unwrap_or(length), |_| 1.0)
     }
 
-    /// Returns the real numbers of which one side of the Fourier transform is given along `dim`: `[.., m, .., 2]` → `[.., n, ..]`, as
-    /// `torch.fft.irfft`. Needs the feature `fft`.
+    /// Returns real numbers from one side of their Fourier transform along `dim`: `[.., m, .., 2]` → `[.., n, ..]`,
+    /// like `torch.fft.irfft`. Needs the feature `fft`.
     ///
-    /// This undoes [`rfft`](Tensor::rfft), whose example has it too. `None` is n = 2 (m − 1), for an even number of real ones: give n if
-    /// there were odd ones. Of the first number, and of the last one of an even n, the imaginary parts are not read. Else as
+    /// This is the inverse of [`rfft`](Tensor::rfft), whose example shows both. `None` is n = 2 (m − 1), an even
+    /// number. If the number of real numbers was odd, give n. The imaginary part of the first number is not read, and
+    /// for an even n, the imaginary part of the last number is not read either. Everything else is as in
     /// [`fft`](Tensor::fft): **the host computes it**.
     ///
     /// # Errors
-    /// Those of [`fft`](Tensor::fft).
+    /// Same as [`fft`](Tensor::fft).
     pub fn irfft(&self, n: Option<usize>, dim: impl Dim) -> Result<Tensor> {
         let kind = Kind::ToReal { twice: true };
         transformed("irfft", self, kind, dim, |m| n.unwrap_or(2 * m.saturating_sub(1)), inverse_of)

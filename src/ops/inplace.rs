@@ -160,7 +160,7 @@ fn copy_packed(dst: &Tensor, src: &Tensor) -> Result<()> {
     copy_(&dst.tensor_at_word(first, &[words], DType::U32)?, &back.tensor_at_word(0, &[words], DType::U32)?)
 }
 
-/// Defines methods that replace the elements of `self` by those of `self ∘ other`.
+/// Defines methods that replace the elements of `self` by the elements of `self ∘ other`.
 macro_rules! assigning {
     ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => {
         impl Tensor {
@@ -171,7 +171,7 @@ macro_rules! assigning {
                 /// tensor. On a view, this writes the elements that the view shows.
                 ///
                 /// # Errors
-                /// As [`Tensor::copy_`]; [`Error::DTypeMismatch`] if the result has another type.
+                /// Same as [`Tensor::copy_`]; [`Error::DTypeMismatch`] if the result has another type.
                 pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<()> {
                     let other = other.into();
                     refuse_graph(stringify!($name), "the tensor", self)?;
@@ -208,7 +208,8 @@ assigning! {
 }
 
 impl Tensor {
-    /// Overwrites the elements with those of `src`, which is broadcast and converted to this tensor's shape and type.
+    /// Overwrites the elements with the elements of `src`. `src` is broadcast to this tensor's shape and converted to
+    /// its type.
     ///
     /// All tensors that share the elements change too. On a view, this writes the elements that the view shows. If a
     /// gradient needs the old values, computing it is an error.
@@ -230,10 +231,10 @@ impl Tensor {
         assign("copy_", self, src)
     }
 
-    /// Overwrites all elements with `value`, a number. A fraction is cut off for integers.
+    /// Overwrites all elements with the number `value`. For integer tensors, a fraction is cut off.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`]; [`Error::InvalidArgument`] for a whole number outside this tensor's type.
+    /// Same as [`Tensor::copy_`]; [`Error::InvalidArgument`] for a whole number outside this tensor's type.
     ///
     /// ```
     /// # use anygpu::{Tensor, s};
@@ -257,7 +258,7 @@ impl Tensor {
     /// Overwrites all elements with 0.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`].
+    /// Same as [`Tensor::copy_`].
     pub fn zero_(&self) -> Result<()> {
         named("zero_", || self.fill_(0.0))
     }

@@ -163,12 +163,11 @@ pub(crate) fn read_all<'a>(inputs: &[&'a Tensor]) -> Result<Guards<'a>> {
     lock_all(inputs, &[]).map(|(guards, _)| guards)
 }
 
-/// Locks all storages of an op: each distinct one of `reads` once, and those of `writes`, which are distinct and not
-/// among `reads`. The guards of `writes` come in their order.
+/// Locks all storages of an op: each distinct storage of `reads` once, and the storages of `writes`, which are distinct
+/// and not among `reads`. The guards of `writes` come in their order.
 ///
-/// This takes the locks in one order for all ops, that of the storages' identities. Otherwise `a.copy_(&b)` and
-/// `b.copy_(&a)` could each hold what the other one waits for, and so could two reads of one storage with a writer that
-/// waits between them.
+/// All ops take the locks in one order, by the storages' identities. Otherwise `a.copy_(&b)` and `b.copy_(&a)` could
+/// each hold what the other one waits for, and so could two reads of one storage with a writer that waits between them.
 pub(crate) fn lock_all<'a>(reads: &[&'a Tensor], writes: &[&'a Tensor]) -> Result<(Guards<'a>, Vec<WriteGuard<'a>>)> {
     let id = |tensor: &Tensor| tensor.storage().id();
     let mut order: Vec<_> = reads.iter().map(|&tensor| (id(tensor), None, tensor)).collect();

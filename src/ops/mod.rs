@@ -217,8 +217,9 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns which of the saved elements the gradient of an input depends on, but by jumps as that of a maximum. A gradient that
-    /// leaves the graph although one of them is in it is an error where it is to have a gradient itself.
+    /// Returns the saved elements that the gradient of an input depends on smoothly. The gradient of a maximum, for
+    /// example, depends on them by jumps only. It is an error if one of these elements is in the graph, the gradient is
+    /// outside it, and the gradient needs a gradient itself.
     fn gradient_changes_with(&self, _input: usize) -> Saves {
         self.saves()
     }
@@ -297,8 +298,8 @@ fn only_on_the_host(op: &'static str) -> Error {
     Error::internal(format!("{op} has no kernel for adapters"))
 }
 
-/// Runs an op on its inputs' device and records it if an input is tracked. Errors have the name of the op, or that of the
-/// method that the user called (see [`named`](fn@named)).
+/// Runs an op on its inputs' device and records it if an input is tracked. Errors have the name of the op, or the name
+/// of the method that the user called (see [`named`](fn@named)).
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     named(op.name(), || applied(op, inputs))
 }

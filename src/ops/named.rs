@@ -37,7 +37,7 @@ impl Drop for Method {
     }
 }
 
-/// Returns the name for an error that a kernel will find: that of the method which the user called, or that of the op.
+/// Returns the name for an error that a kernel will find: the method that the user called, or the op.
 pub(in crate::ops) fn caller_or(op: &'static str) -> &'static str {
     CALLER.get().unwrap_or(op)
 }

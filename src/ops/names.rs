@@ -7,9 +7,9 @@ use crate::ops::elementwise::elementwise_names;
 pub(crate) enum Names {
     /// These; `names!` registers them.
     Own(&'static [&'static str]),
-    /// Those of the functions of the elementwise tables.
+    /// The names of the functions of the elementwise tables.
     OfTables,
-    /// Those of ops or methods that compute by this op: it has the name of the one that made it.
+    /// The names of ops or methods that compute by this op. It has the name of the one that made it.
     OfCaller,
 }
 
@@ -47,7 +47,7 @@ impl Names {
     }
 }
 
-/// Returns the names of all ops, sorted: those that are registered, and those of the elementwise tables.
+/// Returns the names of all ops, sorted: the registered names, and the names of the elementwise tables.
 pub(super) fn all() -> Vec<&'static str> {
     let mut all = elementwise_names();
     all.extend(inventory::iter::<Registered>.into_iter().flat_map(|names| names.0));

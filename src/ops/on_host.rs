@@ -1,4 +1,4 @@
-//! Ops that only the host computes: of an adapter's tensors, by a copy to the host and one of the result back.
+//! Ops that only the host computes. Tensors of an adapter are copied to the host, and the result is copied back.
 //!
 //! They compute in f64, from f32 (and round the result) or from f64. Adapters have none of their kernels.
 
@@ -148,7 +148,7 @@ impl<H: HostOp> Op for Doubles<H> {
     }
 }
 
-/// The shape of elements by that of their pairs of words.
+/// The shape of elements, from the shape of their pairs of words.
 fn of_elements(pairs: &[usize]) -> &[usize] {
     pairs.split_last().map_or(pairs, |(_, shape)| shape)
 }
@@ -206,8 +206,8 @@ pub(in crate::ops) fn write<S: Stored>(numbers: impl IntoIterator<Item = f64>, o
     out.iter_mut().zip(numbers).for_each(|(out, number)| *out = S::of(number));
 }
 
-/// Calls `f` with each matrix's number and its part of the result, in parallel; `operations` are those of one matrix. The error is
-/// that of the first matrix that has one.
+/// Calls `f` with each matrix's number and its part of the result, in parallel. `operations` counts the operations of
+/// one matrix. The error is the error of the first matrix that has one.
 pub(in crate::ops) fn each_matrix<S: Send>(
     out: &mut [S],
     part: usize,

@@ -70,7 +70,8 @@ impl Part {
         Part { buffer: self.buffer.part(reach.start, reach.len()), layout: Layout { offset, ..self.layout }, ..self }
     }
 
-    /// Returns the words that a kernel binds to read this: those from the first to the last, or those of a dense copy.
+    /// Returns the words that a kernel binds to read this: from the first to the last word, or the words of a dense
+    /// copy.
     pub fn words(&self, gpu: &Gpu, dense: bool) -> usize {
         let most = gpu.largest_binding();
         let in_place = match dense && !self.layout.is_contiguous() {
@@ -183,7 +184,7 @@ pub(super) struct Target<'a> {
     pub dtype: DType,
 }
 
-/// A dimension of the result, those of the inputs, and the size of a part.
+/// A dimension of the result, the dimensions of the inputs, and the size of a part.
 struct Division {
     dim: usize,
     along: Vec<Option<usize>>,

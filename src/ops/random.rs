@@ -185,7 +185,8 @@ impl Tensor {
     /// not change. The shape and the type stay the same. If `training` is false, returns the same tensor. (Srivastava
     /// et al., "Dropout", 2014.)
     ///
-    /// Only the generator of [`manual_seed`](crate::manual_seed) decides which elements are replaced, on every device.
+    /// Which elements are replaced depends only on the generator of [`manual_seed`](crate::manual_seed), on every
+    /// device.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless p is between 0 and 1; [`Error::DTypeMismatch`] unless the elements are floats.

@@ -3,13 +3,13 @@
 /// The elements that the gradient of an op reads. The graph keeps no others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Saves {
-    /// Those of all inputs and of the output.
+    /// The elements of all inputs and of the output.
     All,
     Inputs,
-    /// Those of one input.
+    /// The elements of one input.
     Input(usize),
     Output,
-    /// Those of the inputs whose bits are set, the first one in the lowest bit, and of the output.
+    /// The elements of the inputs whose bits are set, the first one in the lowest bit, and of the output.
     OutputAnd(u32),
     /// Shapes and types only.
     Nothing,
@@ -25,7 +25,8 @@ impl Saves {
         }
     }
 
-    /// Returns the other one of two inputs, for the gradient of a product; nothing for that of a further input, such as a bias.
+    /// Returns the other one of two inputs, for the gradient of a product. For the gradient of a further input, such as
+    /// a bias, nothing.
     pub(crate) fn other_factor(input: usize) -> Saves {
         if input < 2 { Saves::Input(1 - input) } else { Saves::Nothing }
     }

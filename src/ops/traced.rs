@@ -1,4 +1,4 @@
-//! What ops compute, as plain data: for those who write a computation down in another form, such as a file of ONNX.
+//! What ops compute, as plain data: for code that writes a computation down in another form, such as a file of ONNX.
 //!
 //! While a thread [traces](trace), every op, view and move that it records is noted as well, with its inputs and its result. Which
 //! value a tensor has is known by its [key](Key). A trace is refused if a tensor is written in place after a step that reads or
@@ -22,7 +22,7 @@ use crate::tensor::Tensor;
 use crate::util::sync::lock;
 pub(crate) use anygpu_host::window::{Window, WindowParams};
 
-/// What an op computes from its inputs. Dimensions are those of the inputs.
+/// What an op computes from its inputs. Dimensions are dimensions of the inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Traced {
     /// The same elements.
@@ -69,7 +69,7 @@ pub(crate) enum Traced {
         groups: usize,
         window: Window,
     },
-    /// Image, weight; `window` is that of the convolution that is transposed: `out` is the size of the input here.
+    /// Image, weight. `window` belongs to the convolution that is transposed: its `out` is the size of the input here.
     ConvTranspose {
         groups: usize,
         window: Window,
@@ -215,8 +215,8 @@ pub(crate) fn note(tracing: &Tracing, name: &'static str, what: Option<Traced>, 
     trace.steps.push(Step { name, what, inputs, out: out.clone(), versions });
 }
 
-/// Notes that elements are used by what no step records: what is computed from them would be the same in every later run. `how`
-/// says what is done with them, as in "are read by the host".
+/// Notes that elements are used by something that no step records. What is computed from them would be the same in
+/// every later run. `how` says what is done with them, as in "are read by the host".
 pub(crate) fn note_use(x: &Tensor, how: impl fmt::Display) {
     let Some(tracing) = TRACE.get() else { return };
     let mut trace = lock(&tracing);
@@ -228,7 +228,7 @@ pub(crate) fn note_use(x: &Tensor, how: impl fmt::Display) {
     }
 }
 
-/// Notes that `op` writes the elements of `src`, if they are those of a tensor, to `dst` in place.
+/// Notes that `op` writes to `dst` in place, with the elements of `src` if they come from a tensor.
 pub(crate) fn note_write(op: &str, dst: &Tensor, src: Option<&Tensor>) {
     note_use(dst, format_args!("are written in place by {op}"));
     if let Some(src) = src {
@@ -245,7 +245,8 @@ pub(crate) fn note_random() {
 /// Runs a computation on inputs and returns its result with the ops that it recorded.
 ///
 /// # Errors
-/// Those of the computation; [`Error::InvalidArgument`] if it cannot be written down as its steps (see [the module](self)).
+/// The errors of the computation; [`Error::InvalidArgument`] if it cannot be written down as its steps (see [the
+/// module](self)).
 pub(crate) fn trace<T>(
     op: &'static str,
     inputs: &[&Tensor],

@@ -2,8 +2,8 @@
 //! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
 //! (`device/gpu/variants.rs`).
 //!
-//! Products, convolutions, attention, rows of reductions and sums by index have variants. Those for hardware were shaped by what AMD's
-//! compiler makes of them, and never timed; their limits of size are an estimate.
+//! Products, convolutions, attention, rows of reductions and sums by index have variants. The variants for hardware
+//! were shaped by what AMD's compiler makes of them, and never timed; their limits of size are an estimate.
 
 use crate::context::slot;
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Params, Variant};
@@ -195,16 +195,18 @@ fn quarantined(gpu: &Gpu) -> Result<Vec<String>> {
 
 impl Device {
     /// Returns the kernel variants that compute wrong numbers on this device, each as `family/variant: what is wrong`.
-    /// They are not used there.
+    /// The device does not use them. The list is empty for `cpu`.
     ///
     /// Before its first use on a device, a variant is tried there on a small input. If it fails, it is put in
-    /// quarantine, and the next variant is used. This method opens the device and tries, of each kernel, the variants up to
-    /// the first one that is right and for all sizes, but none that the device never uses; a [check](crate::check) tries
-    /// all of them on more inputs. `ANYGPU_QUARANTINE=matmul/tiles` excludes a variant from use; without
-    /// `matmul/subgroups`, convolutions write their columns to memory and multiply them. The list is empty for `cpu`.
+    /// quarantine, and the next variant is used. This method opens the device. For each kernel, it tries the variants
+    /// in order, up to the first one that is right and suits all sizes. It skips variants that the device never uses. A
+    /// [check](crate::check) tries all of them on more inputs.
+    ///
+    /// `ANYGPU_QUARANTINE=matmul/tiles` excludes a variant from use. Without `matmul/subgroups`, convolutions write
+    /// their columns to memory and multiply them.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] if the driver does not open it, [`Error::DeviceLost`].
+    /// [`Error::DeviceUnavailable`] if the driver does not open the device; [`Error::DeviceLost`].
     ///
     /// ```
     /// assert!(anygpu::Device::cpu().quarantined()?.is_empty());

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// A dimension of a tensor: counted from 0, outermost first, or from the end by a negative number; −1 is the last one.
+/// A dimension of a tensor. Dimensions count from 0, outermost first. Negative numbers count from the end: −1 is the
+/// last dimension.
 ///
 /// Implemented for `usize`, `isize`, `i32` and `i64`.
 ///
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Dim: Copy + std::fmt::Display {
-    /// Returns the dimension counted from 0, or `None` if there is no such dimension among `rank`.
+    /// Returns the dimension counted from 0, or `None` if a tensor of rank `rank` has no such dimension.
     fn resolve(self, rank: usize) -> Option<usize>;
 }
 
@@ -28,7 +29,7 @@ pub trait Dim: Copy + std::fmt::Display {
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Dims {
-    /// Returns each dimension counted from 0, or the first one that is not there, as text.
+    /// Returns each dimension counted from 0. The error is the first dimension that does not exist, as text.
     fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String>;
 }
 

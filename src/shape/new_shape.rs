@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 /// The shape that [`Tensor::reshape`](crate::Tensor::reshape) and [`Tensor::expand`](crate::Tensor::expand) take: a
 /// [`Shape`] in which a size may be −1. Each method says what −1 means.
 ///
-/// Converts from numbers, arrays, slices, vectors and tuples (of up to eight) of `usize`, `isize`, `i32` and `i64`, from
-/// a [`Shape`], and from `()`, the shape of rank 0. The numbers of a tuple may be of several types, as in `(-1, n)` with
-/// a `usize` n; those of an array may not.
+/// Converts from numbers, arrays, slices, vectors and tuples (of up to eight) of `usize`, `isize`, `i32` and `i64`,
+/// from a [`Shape`], and from `()`, the shape of rank 0. The numbers of a tuple may have several types, as in `(-1, n)`
+/// with a `usize` n. The numbers of an array must have one type.
 ///
 /// ```
 /// # use anygpu::Tensor;

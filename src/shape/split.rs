@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Splits `n` samples into parts in proportion to `weights` (positive numbers of any scale; all others count as 0). The sizes add up
-/// to `n`, and each is the exact share, rounded up or down. But if there are enough samples, every part has at least one.
+/// Splits `n` samples into parts in proportion to `weights`. Weights are positive numbers of any scale; all other
+/// values count as 0. The sizes add up to `n`. Each size is the exact share, rounded up or down, with one exception: if
+/// there are enough samples, every part has at least one.
 ///
 /// ```
 /// use anygpu::parallel::split_sizes;
@@ -33,7 +34,7 @@ fn by_floats(n: usize, weights: &[f64]) -> Vec<usize> {
         let shares: Vec<f64> = weights.iter().map(|w| n as f64 * w / total).collect();
         (total.is_finite() && shares.iter().all(|share| share.is_finite())).then_some(shares)
     };
-    // Of weights whose sum or whose product with n is beyond f64, a part: a power of two changes no share.
+    // If the sum of the weights or its product with n is beyond f64, scale them down. A power of two changes no share.
     let small = || exact(&weights.iter().map(|w| w * 2f64.powi(-512)).collect::<Vec<_>>());
     let exact = exact(weights).or_else(small).unwrap_or_default();
     let sizes = exact.iter().map(|share| share.floor() as usize).collect();
@@ -54,8 +55,8 @@ fn by_integers(n: usize, weights: &[f64]) -> Vec<usize> {
     with_rest(n, sizes, |a, b| rests[b].cmp(&rests[a]))
 }
 
-/// Gives what is left over from rounding down to the parts with the largest remainders, which come first in `order`. Of equal
-/// remainders, the first gets one (the sort is stable).
+/// Gives the samples left over from rounding down to the parts with the largest remainders, which come first in
+/// `order`. Of equal remainders, the first gets one (the sort is stable).
 fn with_rest(n: usize, mut sizes: Vec<usize>, order: impl Fn(usize, usize) -> std::cmp::Ordering) -> Vec<usize> {
     let mut parts: Vec<usize> = (0..sizes.len()).collect();
     parts.sort_by(|&a, &b| order(a, b));

@@ -13,15 +13,18 @@ use crate::error::{Error, Result};
 use crate::ops::traced::note_use;
 use crate::tensor::Tensor;
 
-/// The elements of a tensor that is being read: a [`Future`], for any executor. Made by [`Tensor::to_vec_async`].
+/// A [`Future`] for the elements of a tensor that is being read. It works with any executor. [`Tensor::to_vec_async`]
+/// returns it.
 ///
-/// The read goes on whether this is polled or not. To drop this is to ignore the result, and any error of the work before it.
+/// The read proceeds whether or not the future is polled. Dropping the future ignores the result, and any error of the
+/// work before it.
 #[derive(Debug)]
 #[must_use = "the elements arrive by .await or try_get()"]
 pub struct PendingRead<T>(Receiver<Result<Vec<T>>>);
 
 impl<T> PendingRead<T> {
-    /// Returns the elements or the error if they have arrived, once: for a program that draws frames and has no executor.
+    /// Returns the elements or the error if they have arrived, else `None`. They are returned only once. Use this in a
+    /// program that draws frames and has no executor.
     pub fn try_get(&mut self) -> Option<Result<Vec<T>>> {
         match self.0.try_recv() {
             Ok(arrived) => arrived,
@@ -43,14 +46,15 @@ fn nothing_left() -> Error {
 }
 
 impl Tensor {
-    /// Begins to read the elements in row-major order, and returns at once: for threads that must not wait for a device, such as
-    /// that of a window. The elements are those of this moment, whatever is written to the tensor later.
+    /// Starts to read the elements in row-major order, and returns at once. Use it on threads that must not wait for a
+    /// device, such as a window's thread. The elements are the values at the time of the call, even if the tensor is
+    /// written later.
     ///
-    /// The recorded work is submitted, and a thread of this crate takes the elements when the device has computed them. On `cpu`
-    /// they are copied before this returns. On OpenGL, calls of all threads wait for each other.
+    /// The recorded work is submitted. A thread of this crate takes the elements when the device has computed them. On
+    /// `cpu` they are copied before this returns. On OpenGL, calls of all threads wait for each other.
     ///
     /// # Errors
-    /// The future returns those of [`Tensor::to_vec`].
+    /// The future returns the errors of [`Tensor::to_vec`].
     ///
     /// ```
     /// # use anygpu::{Device, Tensor};
@@ -76,10 +80,11 @@ impl Tensor {
         PendingRead(receiver)
     }
 
-    /// As [`Tensor::item`](Tensor::item), for an executor: a thread that must not wait, such as that of a page in a browser.
+    /// Returns the element like [`Tensor::item`](Tensor::item), for an executor. Use it on threads that must not wait,
+    /// such as a browser page's thread. Elsewhere, it waits when it is polled.
     ///
     /// # Errors
-    /// Those of [`Tensor::item`].
+    /// Same as [`Tensor::item`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -94,9 +99,11 @@ impl Tensor {
         self.device().rerun(|| self.item()).await
     }
 
-    /// As [`Tensor::to_vec_async`], but gives the elements to a function. A thread of this crate calls it; on `cpu`, and if an
-    /// error is known at once, this thread does before this returns. The function should be short, since other reads of the device
-    /// wait for it, and must not wait for another of them.
+    /// Like [`Tensor::to_vec_async`], but passes the elements to a function. A thread of this crate calls the function.
+    /// On `cpu`, and if an error is known at once, the calling thread calls it before this returns.
+    ///
+    /// The function should be short, since other reads of the device wait for it. It must not wait for another read of
+    /// the device.
     ///
     /// ```
     /// use std::sync::mpsc;

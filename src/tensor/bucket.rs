@@ -91,7 +91,7 @@ impl Bucket {
         Bucket::recognise(tensors).map_or_else(|| Bucket::gather(tensors), Ok)
     }
 
-    /// Returns `flat` as a bucket whose tensors have the shapes of these.
+    /// Returns `flat` as a bucket whose tensors have the shapes of `like`.
     pub fn laid_out(flat: Tensor, like: &[Tensor]) -> Bucket {
         Bucket { flat, places: places(like) }
     }
@@ -114,7 +114,7 @@ impl Bucket {
     /// Returns the tensors as views, in order.
     ///
     /// # Errors
-    /// Those of creating the views, if `flat` is shorter than the bucket.
+    /// Errors of creating the views, if `flat` is shorter than the bucket.
     pub fn tensors(&self) -> Result<Vec<Tensor>> {
         let view =
             |place: &Place| self.flat.narrow(0, place.start, place.range().len())?.reshape(place.shape.as_slice());
@@ -129,15 +129,15 @@ impl Bucket {
     /// Returns the bucket on `device`; the same one if it is already there.
     ///
     /// # Errors
-    /// Those of the devices.
+    /// Errors of the devices.
     pub fn to(&self, device: &Device) -> Result<Bucket> {
         Ok(self.with_flat(self.flat.to(device)?))
     }
 
-    /// Overwrites all elements with those of `source`, which may be on another device.
+    /// Overwrites all elements with the elements of `source`, which may be on another device.
     ///
     /// # Errors
-    /// Those of the devices; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the lengths differ.
+    /// Errors of the devices; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the lengths differ.
     pub fn copy_from(&self, source: &Bucket) -> Result<()> {
         if self.flat.dtype() == source.flat.dtype()
             && !self.flat.dtype().is_packed()

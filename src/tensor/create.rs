@@ -51,11 +51,11 @@ impl Tensor {
         from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into_device()?)
     }
 
-    /// Returns a tensor of [`DType::F64`], which only `cpu` has. [`Tensor::from_slice`] and [`Tensor::new`] make no such tensors, so
-    /// that numbers in a program, which Rust has as f64, do not become any.
+    /// Returns a tensor of [`DType::F64`], which only `cpu` supports. [`Tensor::from_slice`] and [`Tensor::new`] never
+    /// make such tensors. Otherwise the f64 numbers in a Rust program would turn into f64 tensors unintentionally.
     ///
     /// # Errors
-    /// Same as [`Tensor::from_slice`]; [`Error::DTypeMismatch`] for another device than `cpu`.
+    /// Same as [`Tensor::from_slice`]; [`Error::DTypeMismatch`] for a device other than `cpu`.
     ///
     /// ```
     /// # use anygpu::{DType, Tensor};

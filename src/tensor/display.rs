@@ -18,8 +18,8 @@ const LINE: usize = 80;
 /// The text before the elements.
 const HEAD: &str = "tensor(";
 
-/// Prints the tensor as PyTorch does, with its device and its type unless they are `cpu` and f32. A result of a recorded
-/// op has the op's name, as errors and the op table have it, in the place of PyTorch's `grad_fn`.
+/// Prints the tensor in PyTorch's format, with its device and its type unless they are `cpu` and f32. For a result of a
+/// recorded op, `grad_fn` shows the op's name, as in errors and in the op table.
 ///
 /// ```
 /// # use anygpu::Tensor;

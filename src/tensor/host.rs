@@ -23,7 +23,8 @@ impl Tensor {
         self.elements("to_vec")
     }
 
-    /// Returns the elements as f64, of every element type: exactly, but for [`DType::I64`] beyond 2⁵³.
+    /// Returns the elements as f64, for every element type. The conversion is exact, except for [`DType::I64`] beyond
+    /// 2⁵³.
     ///
     /// # Errors
     /// Errors of earlier work on the device.
@@ -52,7 +53,7 @@ impl Tensor {
     /// Returns the rows of a matrix: `[m, n]` → m vectors of n elements. Otherwise like [`Tensor::to_vec`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the rank is 2; otherwise those of [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] unless the rank is 2; also the errors of [`Tensor::to_vec`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -70,7 +71,7 @@ impl Tensor {
     /// [`Tensor::to_vec`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the rank is 3; otherwise those of [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] unless the rank is 3; also the errors of [`Tensor::to_vec`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -87,7 +88,7 @@ impl Tensor {
     /// Returns the element of a tensor with exactly one element. Waits until the device has computed it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are several or none; otherwise those of [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] if there are several elements or none; also the errors of [`Tensor::to_vec`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -102,8 +103,8 @@ impl Tensor {
         self.elements("item")?.pop().ok_or_else(|| Error::internal("a tensor of one element has none"))
     }
 
-    /// Calls `f` with the elements in row-major order. For contiguous tensors on the CPU, this is the tensor's own
-    /// memory, without a copy; otherwise it is the result of [`Tensor::to_vec`].
+    /// Calls `f` with the elements in row-major order. For a contiguous tensor on the CPU, the slice is the tensor's
+    /// own memory, without a copy. Otherwise it is the result of [`Tensor::to_vec`].
     ///
     /// The elements are locked against writes while `f` runs: do not write to them in `f`.
     ///

@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 
 impl Tensor {
     /// Returns an image as `[C, H, W]` f32 in 0 to 1, like torchvision's `ToTensor`. C is 1 for grey images, 4 for
-    /// those with transparency, and 3 otherwise. The tensor is on `device`; `None` is the CPU.
+    /// images with transparency, and 3 otherwise. The tensor is on `device`; `None` is the CPU.
     ///
     /// # Errors
     /// If the device does not have enough memory.
@@ -43,7 +43,7 @@ impl Tensor {
     /// 0 to 1, clamped to that range, or u8. Waits until the device has computed them.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other shapes, [`Error::DTypeMismatch`] for other types; otherwise those of
+    /// [`Error::InvalidArgument`] for other shapes; [`Error::DTypeMismatch`] for other types; also the errors of
     /// [`Tensor::to_vec`].
     pub fn to_image(&self) -> Result<DynamicImage> {
         let x = if self.rank() == 2 { self.unsqueeze(0)? } else { self.detach() };

@@ -39,20 +39,22 @@ use crate::shape::Layout;
 /// An n-dimensional array on a device.
 ///
 /// A tensor is a cheap handle: a clone shares the elements. Elements change only if an optimiser updates a parameter or
-/// a method whose name ends in `_` is called. Ops return `Result`, because shapes and devices can mismatch and memory
-/// can run out; so do the operators `+ - * / %` and `-x`, between tensors (by reference or value) and with an `f32` or
-/// `i32` on either side.
+/// a method whose name ends in `_` is called.
+///
+/// Ops return `Result`, because shapes and devices can mismatch and memory can run out. The operators `+ - * / %` and
+/// `-x` return `Result` too. They work between tensors (by reference or value), and with an `f32` or `i32` on either
+/// side.
 ///
 /// The right operand may be the `Result` of another operator, so that one `?` is enough for `(&a + (&b * 2.0))?`. The
-/// left one may not, since Rust allows operators only on a crate's own types: write `((&a * 2.0)? + &b)?`, or a formula without any
-/// `?` within [`t!`](crate::t).
+/// left operand may not, since Rust allows operators only on a crate's own types. Write `((&a * 2.0)? + &b)?`, or write
+/// the formula without any `?` in [`t!`](crate::t).
 ///
 /// Dimensions count from 0, outermost first; negative ones count from the end, as in PyTorch: `x.softmax(-1)` (see
 /// [`Dim`](crate::Dim)).
 ///
-/// A tensor may be larger than what a kernel of its adapter can bind ([`max_binding`](crate::device::Limits::max_binding)), up to
-/// [`max_buffer`](crate::device::Limits::max_buffer). Elementwise ops, copies, reductions, products, `gather`, `scatter` and
-/// optimisers then compute it in parts; other ops are [`Error::LimitExceeded`].
+/// A tensor may be larger than a kernel of its adapter can bind ([`max_binding`](crate::device::Limits::max_binding)),
+/// up to [`max_buffer`](crate::device::Limits::max_buffer). Elementwise ops, copies, reductions, products, `gather`,
+/// `scatter` and optimisers then compute it in parts. Other ops return [`Error::LimitExceeded`].
 ///
 /// ```
 /// use anygpu::{Tensor, try_gpu};
@@ -141,8 +143,8 @@ impl Tensor {
         self.stored(Storage::Cpu(crate::device::cpu::nothing()), self.layout())
     }
 
-    /// Returns this tensor with the elements of another one, which has its shape, its type and its device. For the graph this is the
-    /// same tensor.
+    /// Returns this tensor with the elements of another tensor, which has its shape, its type and its device. For the
+    /// graph this is the same tensor.
     pub(crate) fn with_elements(&self, of: &Tensor) -> Self {
         self.stored(of.storage().clone(), of.layout())
     }

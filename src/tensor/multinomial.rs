@@ -41,17 +41,19 @@ fn once(weights: &[f64], mut draw: impl FnMut() -> f64, out: &mut [u32]) {
 }
 
 impl Tensor {
-    /// Draws positions with probabilities in proportion to these weights: `[n]` → `[count]`, or `[rows, n]` → `[rows, count]`,
-    /// of u32. With `replacement`, a position may be drawn several times; without, each row has `count` different ones, in the
-    /// order of draws one after the other.
+    /// Draws positions with probabilities in proportion to these weights: `[n]` → `[count]`, or `[rows, n]` →
+    /// `[rows, count]`, of u32. With `replacement`, a position may be drawn several times. Without it, each row has
+    /// `count` different positions, in the order in which they were drawn.
     ///
-    /// The weights need not add up to 1. They are read back, and the positions are computed on the host in f64, from the
-    /// generator that [`manual_seed`](crate::manual_seed) seeds. The same seed and the same weights therefore give the same
-    /// positions on every device (without replacement: on machines whose `ln` of f64 rounds identically). There is no gradient.
+    /// The weights need not add up to 1. They are copied to the host, which computes the positions in f64 with the
+    /// generator that [`manual_seed`](crate::manual_seed) seeds. So the same seed and the same weights give the same
+    /// positions on every device (without replacement: on machines whose `ln` of f64 rounds identically). There is no
+    /// gradient.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] unless the weights are floats; [`Error::InvalidArgument`] for another rank, a weight that is
-    /// negative or not finite, a row without a positive weight, or with fewer of them than different positions to draw.
+    /// [`Error::DTypeMismatch`] unless the weights are floats. [`Error::InvalidArgument`] for another rank, for a
+    /// weight that is negative or not finite, for a row without a positive weight, and, without replacement, for a row
+    /// with fewer than `count` positive weights.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -99,7 +101,7 @@ impl Tensor {
     }
 }
 
-/// An error for weights that are no weights, or too few.
+/// Returns an error for invalid weights, or for too few positive ones.
 fn check(row: usize, weights: &[f64], count: usize, replacement: bool) -> Result<()> {
     let of_row = |what: String| Err(Error::argument(NAME, format!("row {row}: {what}")));
     if let Some(i) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0) {

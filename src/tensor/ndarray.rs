@@ -18,7 +18,7 @@ mod sealed {
     }
 }
 
-/// A type of elements that arrays of the `ndarray` crate and tensors share: every [`Element`], and `f64`.
+/// An element type of both `ndarray` arrays and tensors: every [`Element`], and `f64`.
 pub trait ArrayElement: sealed::Sealed {}
 
 impl<T: sealed::Sealed> ArrayElement for T {}
@@ -50,11 +50,12 @@ impl sealed::Sealed for f64 {
 }
 
 impl Tensor {
-    /// Returns a tensor with an array's shape and elements, on `device`; `None` is the CPU. Elements keep their type: an array of `f64`
-    /// becomes a tensor of [`DType::F64`], which only `cpu` holds; `array.mapv(|x| x as f32)` converts it before.
+    /// Returns a tensor with an array's shape and elements, on `device`; `None` is the CPU. Elements keep their type.
+    /// An array of `f64` becomes a tensor of [`DType::F64`], which only `cpu` holds. To get f32 instead, convert the
+    /// array first: `array.mapv(|x| x as f32)`.
     ///
     /// # Errors
-    /// If the device does not have enough memory, or holds no such elements.
+    /// If the device does not have enough memory, or does not hold this element type.
     ///
     /// ```
     /// use anygpu::Tensor;

@@ -12,8 +12,8 @@ use sealed::Nested;
 /// The name in errors: `new` alone would say little.
 const OP: &str = "Tensor::new";
 
-/// What [`Tensor::new`] makes a tensor of: a number, or an array, a vector or a slice of such data, to any depth, and
-/// references to them. No other types can implement this.
+/// Data for [`Tensor::new`]: a number, or an array, a vector or a slice of such data, to any depth, or a reference to
+/// data. No other types can implement this.
 ///
 /// | number | element of the tensor |
 /// |---|---|
@@ -50,7 +50,7 @@ mod sealed {
     }
 }
 
-/// What is wrong with data, and where: the indices of the outermost dimension come last.
+/// The flaw of some data, and its place: the indices of the outermost dimension come last.
 #[derive(Debug)]
 pub struct Flaw {
     place: Vec<usize>,
@@ -196,15 +196,15 @@ impl<T: Nested + ?Sized> Nested for &T {
 }
 
 impl Tensor {
-    /// Returns a tensor of the given numbers, on `device`; `None` is the CPU: `torch.tensor(data)`.
+    /// Returns a tensor of the given numbers, on `device`; `None` is the CPU. This is PyTorch's `torch.tensor(data)`.
     ///
-    /// `data` is a number, or an array, a vector or a slice of numbers, or of such data; the depth is the rank.
-    /// [`TensorData`] lists the numbers. Literals like `1.0` become f32, those like `1` i32. For many elements in
-    /// row-major order, [`Tensor::from_vec`] is faster.
+    /// `data` is a number, or a nested array, vector or slice of numbers. The depth of the nesting is the rank.
+    /// [`TensorData`] lists the types of numbers. Literals like `1.0` become f32, and literals like `1` become i32. For
+    /// many elements in row-major order, [`Tensor::from_vec`] is faster.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the vectors of one dimension are not equally long, or if an `i64`, `isize`, `u64` or
-    /// `usize` does not fit the type of the elements: the error names the first such place. A device error if there is
+    /// [`Error::InvalidArgument`] if the vectors of one dimension have different lengths, or if an `i64`, `isize`,
+    /// `u64` or `usize` does not fit the element type. The error names the first such place. A device error if there is
     /// not enough memory.
     ///
     /// ```

@@ -20,14 +20,15 @@ use crate::util::sync::lock;
 /// The process's generator: its seed, and the number of blocks of four words drawn so far.
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
 
-/// Seeds the generator of [`Tensor::rand`] and all other random tensors, of [`Tensor::dropout`] and of the
-/// initialisation of layers. The initial seed is 0.
+/// Seeds the generator that [`Tensor::rand`] and all other random tensors, [`Tensor::dropout`] and the initialisation
+/// of layers use. The initial seed is 0.
 ///
-/// The same calls in the same order then give the same bits, on every device and any mix of devices. This holds always
-/// for uniform, Bernoulli and whole numbers, permutations and dropout; for normal numbers it holds on machines whose
-/// mathematical library (`ln`, `sin`, `cos` in f64) rounds identically. There is one generator for the whole process:
-/// if several threads draw at the same time, the order is unspecified. The replicas of
-/// [`DataParallel`](crate::DataParallel) drop the same elements as one device would.
+/// The same calls in the same order then give the same bits, on every device and on any mix of devices. This always
+/// holds for uniform, Bernoulli and whole numbers, permutations and dropout. For normal numbers it holds on machines
+/// whose mathematical library (`ln`, `sin`, `cos` in f64) rounds identically.
+///
+/// There is one generator for the whole process. If several threads draw at the same time, the order is unspecified.
+/// The replicas of [`DataParallel`](crate::DataParallel) drop the same elements as one device would.
 ///
 /// ```
 /// use anygpu::{Tensor, manual_seed};

@@ -36,7 +36,7 @@ impl Tensor {
     /// Returns this tensor on the CPU: `x.to(&Device::cpu())`.
     ///
     /// # Errors
-    /// As [`Tensor::to`].
+    /// Same as [`Tensor::to`].
     ///
     /// ```
     /// # use anygpu::{Tensor, try_gpu};
@@ -68,8 +68,8 @@ pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Resul
     })
 }
 
-/// Overwrites the words of a contiguous tensor on an adapter with those of one on the host, without a copy between them. Returns
-/// whether it could: the tensors are where that is possible, and have equal lengths.
+/// Overwrites the words of a contiguous tensor on an adapter with the words of a tensor on the host, without a copy
+/// between them. Returns whether it could: both tensors are where that is possible, and have equal lengths.
 pub(crate) fn overwrite(dst: &Tensor, src: &Tensor) -> Result<bool> {
     let (Storage::Gpu(to), Storage::Cpu(from)) = (dst.storage(), src.storage()) else { return Ok(false) };
     let (Backend::Gpu(gpu), true) = (dst.device().backend()?, dst.elem_count() == src.elem_count()) else {

@@ -62,7 +62,8 @@ impl Op for MaskedFill {
 }
 
 impl Tensor {
-    /// Returns this tensor with `value`, converted to its type, where the mask is true (or not 0); the same shape.
+    /// Replaces the elements where the mask is true (or not 0) by `value`, converted to this tensor's type. Returns a
+    /// tensor of the same shape.
     ///
     /// The mask may be of any type and is broadcast to this tensor. The gradient of replaced elements is 0.
     ///

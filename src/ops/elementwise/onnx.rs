@@ -13,7 +13,8 @@ pub(crate) enum Onnx<C> {
     Nothing,
 }
 
-/// Returns the form of a function of one element that is several operators without attributes. The last one has the result.
+/// Returns the form of a function of one element that consists of several operators without attributes. The last one
+/// has the result.
 pub(crate) const fn nodes(nodes: &'static [Node]) -> Onnx<Composition> {
     Onnx::Composed(Composition::Nodes(nodes))
 }

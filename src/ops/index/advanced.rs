@@ -1,5 +1,5 @@
-//! Indexing by tensors, NumPy's advanced indexing: `index`, `index_put`, `masked_select`, `nonzero`. The indices of several
-//! dimensions become positions in these dimensions as one.
+//! Indexing by tensors, NumPy's advanced indexing: `index`, `index_put`, `masked_select`, `nonzero`. The indices of
+//! several dimensions become positions in one joined dimension.
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ impl Op for Join {
     }
 }
 
-/// Makes indices of i32 those of u32: negative ones count from the end of a dimension of this size. One that is out of range keeps
-/// its bits, which are larger than any dimension if it is negative.
+/// Converts i32 indices to u32. Negative indices count from the end of a dimension of this size. An index that is out
+/// of range keeps its bits. If it is negative, they are larger than any dimension.
 #[derive(Debug)]
 struct FromEnd {
     size: usize,
@@ -104,7 +104,8 @@ impl Op for FromEnd {
     }
 }
 
-/// Returns the indices of a dimension as u32. Negative ones count from its end, as in PyTorch, which has that for indexing only.
+/// Returns the indices of a dimension as u32. Negative ones count from its end, as in PyTorch, which allows this for
+/// indexing only.
 fn counted(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
     if size > i32::MAX as usize {
         return indices(op, index);
@@ -116,7 +117,8 @@ fn counted(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
     }
 }
 
-/// The positions of the elements that are not 0, from the number of such elements up to each: `[n]` → `[count]`.
+/// The positions of the elements that are not 0. The input is the number of such elements up to each element: `[n]` →
+/// `[count]`.
 #[derive(Debug)]
 struct Positions {
     count: usize,
@@ -243,19 +245,22 @@ fn joined(parts: &[(Tensor, usize)], shape: &[usize]) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Takes elements or slices by tensors of indices, `x[i, j]` in PyTorch: `out[k..] = x[i[k..], j[k..], ..]`. There is
-    /// one tensor for each leading dimension; they are broadcast against each other, and dimensions without an index
-    /// follow: `[A, B, ..]` and indices of shape `[K..]` → `[K.., ..]`.
+    /// Takes elements or slices by tensors of indices, `x[i, j]` in PyTorch: `out[k..] = x[i[k..], j[k..], ..]`.
     ///
-    /// Indices are of u32, i32, u8 or i64; negative ones count from the end of the dimension. A tensor of booleans is a mask: it has the sizes of the dimensions that it is for,
-    /// and stands for the indices of its true elements. Their number is read back, so that a call with a mask waits for
-    /// the device. The gradient of an element is the sum over all its uses, added in the same order on every run. For
-    /// numbers and ranges, which make views, see [`Tensor::i`].
+    /// There is one index tensor for each leading dimension. The index tensors are broadcast against each other.
+    /// Dimensions without an index follow: `[A, B, ..]` and indices of shape `[K..]` → `[K.., ..]`.
+    ///
+    /// Indices are of u32, i32, u8 or i64. Negative indices count from the end of the dimension. A tensor of booleans
+    /// is a mask: it has the sizes of the dimensions that it covers, and stands for the indices of its true elements.
+    /// The number of these is read back, so a call with a mask waits for the device.
+    ///
+    /// The gradient of an element is the sum over all its uses, added in the same order on every run. For numbers and
+    /// ranges, which make views, see [`Tensor::i`].
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if an index does not fit;
-    /// [`Error::InvalidArgument`] if there are none or too many, or if an index is out of range. An adapter reports such
-    /// an index at the next call that waits for it, and the element is 0.
+    /// [`Error::InvalidArgument`] if there are no indices or too many, or if an index is out of range. An adapter
+    /// reports an index that is out of range at the next call that waits for it, and the element is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -274,14 +279,15 @@ impl Tensor {
         })
     }
 
-    /// Writes elements or slices by tensors of indices, `x[i, j] = values` in PyTorch, or adds them with `accumulate`.
-    /// Returns a new tensor; the values are broadcast to the shape of [`Tensor::index`], which describes the indices.
+    /// Writes elements or slices at tensors of indices, `x[i, j] = values` in PyTorch. With `accumulate`, adds the
+    /// values instead. Returns a new tensor. The values are broadcast to the shape of [`Tensor::index`], which
+    /// describes the indices.
     ///
-    /// If an element has several values, the last one is kept, on every device, and only that one has a gradient; with
-    /// `accumulate` they are added in their order.
+    /// If an element has several values, the last one is kept, on every device, and only that one has a gradient. With
+    /// `accumulate`, they are added in their order.
     ///
     /// # Errors
-    /// As [`Tensor::index`], where an adapter drops the value of an index that is out of range;
+    /// Same as [`Tensor::index`], except that an adapter drops the value of an index that is out of range;
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the values do not fit.
     ///
     /// ```
@@ -309,8 +315,8 @@ impl Tensor {
         })
     }
 
-    /// Returns the elements at which a mask is true (or not 0), in row-major order: `[n]`. Both are broadcast by NumPy's
-    /// rule. Their number is read back, so that the call waits for the device.
+    /// Returns the elements where a mask is true (or not 0), in row-major order: `[n]`. The tensor and the mask are
+    /// broadcast by NumPy's rule. The number of elements is read back, so the call waits for the device.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DeviceMismatch`] if the mask does not fit; errors of earlier work on the
@@ -332,8 +338,8 @@ impl Tensor {
         })
     }
 
-    /// Returns the indices of the elements that are not 0, in row-major order: `[n, rank]` of u32 (torch: i64). NaN is
-    /// not 0. Their number is read back, so that the call waits for the device.
+    /// Returns the indices of the elements that are not 0, in row-major order: `[n, rank]` of u32 (i64 in PyTorch). NaN
+    /// is not 0. The number of elements is read back, so the call waits for the device.
     ///
     /// # Errors
     /// Errors of earlier work on the device.

@@ -168,17 +168,17 @@ pub(in crate::ops) fn leading(x: &Tensor, shape: &[usize], except: Option<usize>
 }
 
 impl Tensor {
-    /// Takes elements by their index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The result has
-    /// the shape of the index.
+    /// Takes elements by index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The result has the
+    /// shape of the index.
     ///
-    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. Except along `dim`, no size of it may be larger
-    /// than that of this tensor. The gradient of an element is the sum over all its uses, added in the same order on
-    /// every run.
+    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. Except along `dim`, its sizes must not be
+    /// larger than this tensor's sizes. The gradient of an element is the sum over all its uses, added in the same
+    /// order on every run.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index does not fit;
-    /// [`Error::InvalidArgument`] if there is no such dimension, or if an index is out of range. An adapter reports such
-    /// an index at the next call that waits for it, and the element is 0.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or if an index is out of range. An adapter reports an
+    /// index that is out of range at the next call that waits for it, and the element is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -193,13 +193,13 @@ impl Tensor {
         apply(Gather { dim, shared: false }, &[&x, &index])
     }
 
-    /// Takes rows, columns or slices by their index: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
+    /// Takes rows, columns or slices by index: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
     ///
     /// The index is of u32, i32, u8 or i64. The gradient of a slice is the sum over all its uses, added in the same order on
     /// every run.
     ///
     /// # Errors
-    /// As [`Tensor::gather`].
+    /// Same as [`Tensor::gather`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -216,7 +216,7 @@ impl Tensor {
     /// Returns the row of this table for each id: `[V, D]` and ids of any shape `[..]` → `[.., D]`.
     ///
     /// # Errors
-    /// As [`Tensor::gather`]; [`Error::InvalidArgument`] if this is not a matrix.
+    /// Same as [`Tensor::gather`]; [`Error::InvalidArgument`] if this is not a matrix.
     ///
     /// ```
     /// # use anygpu::Tensor;

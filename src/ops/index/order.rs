@@ -1,4 +1,4 @@
-//! What sorting tells: medians, quantiles, different elements; and running extremes.
+//! Functions that use sorted elements: medians, quantiles, different elements; and running extremes.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -18,8 +18,8 @@ fn filled(op: &'static str, x: &Tensor, dim: impl Dim) -> Result<(usize, usize)>
     }
 }
 
-/// Returns positions that sort the elements, and replaces the one at each of `places` by that of the last element if
-/// this is NaN, the largest of all.
+/// Returns positions that sort the elements. If the last element is NaN, the largest of all, its position replaces the
+/// one at each of `places`.
 fn places_or_nan(x: &Tensor, dim: usize, places: &[usize]) -> Result<Vec<Tensor>> {
     let order = x.argsort(dim, false)?;
     let last = order.narrow(dim, x.shape()[dim] - 1, 1)?;
@@ -41,8 +41,9 @@ fn firsts(sorted: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the median along `dim`, and its position, of u32. Of an even number of elements it is the lower of the
-    /// two in the middle, as in PyTorch; NaN if one is NaN. The dimension becomes size 1 (`keepdim`) or is removed.
+    /// Returns the median along `dim`, and its position, of u32. For an even number of elements, the median is the
+    /// lower of the two in the middle, as in PyTorch. It is NaN if one element is NaN. The dimension becomes size 1
+    /// (`keepdim`) or is removed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty.
@@ -62,9 +63,9 @@ impl Tensor {
         })
     }
 
-    /// Returns the number below which a share `q` of the elements along `dim` lies, linearly interpolated between two
-    /// elements: 0 is the smallest, 0.5 the median, 1 the largest. NaN if one element is NaN. The dimension becomes size
-    /// 1 (`keepdim`) or is removed.
+    /// Returns the quantile `q` along `dim`: the number below which a share `q` of the elements lies, linearly
+    /// interpolated between two elements. 0 is the smallest, 0.5 the median, 1 the largest. NaN if one element is NaN.
+    /// The dimension becomes size 1 (`keepdim`) or is removed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, it is empty, or `q` is not from 0 to 1;
@@ -97,7 +98,7 @@ impl Tensor {
     }
 
     /// Returns the different elements in ascending order: `[n]`. Each NaN differs from all others. Their number is read
-    /// back, so that the call waits for the device. The result has no gradient.
+    /// back, so the call waits for the device. The result has no gradient.
     ///
     /// # Errors
     /// Errors of earlier work on the device.
@@ -114,11 +115,11 @@ impl Tensor {
         })
     }
 
-    /// Returns the different elements as [`Tensor::unique`]; the position among them of each element, in this tensor's
-    /// shape; and how often each occurs. Positions and counts are of u32.
+    /// Returns three tensors: the different elements as in [`Tensor::unique`]; for each element of this tensor, its
+    /// position among them, in this tensor's shape; and how often each occurs. Positions and counts are of u32.
     ///
     /// # Errors
-    /// As [`Tensor::unique`].
+    /// Same as [`Tensor::unique`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -144,8 +145,8 @@ impl Tensor {
         })
     }
 
-    /// Returns the largest element up to each along `dim`, and its position, of u32: of equal ones the last. NaN counts
-    /// as the largest. The gradient goes to the elements at the positions.
+    /// Returns the largest element up to each element along `dim`, and its position, of u32. Of equal elements, the
+    /// position is the last one. NaN counts as the largest. The gradient goes to the elements at the positions.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -161,11 +162,11 @@ impl Tensor {
         named("cummax", || self.running_extreme(Reduction::Max, dimension("cummax", dim, self.shape())?))
     }
 
-    /// Returns the smallest element up to each along `dim`, and its position, of u32: of equal ones the last. NaN counts
-    /// as the smallest. The gradient goes to the elements at the positions.
+    /// Returns the smallest element up to each element along `dim`, and its position, of u32. Of equal elements, the
+    /// position is the last one. NaN counts as the smallest. The gradient goes to the elements at the positions.
     ///
     /// # Errors
-    /// As [`Tensor::cummax`].
+    /// Same as [`Tensor::cummax`].
     pub fn cummin(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
         named("cummin", || self.running_extreme(Reduction::Min, dimension("cummin", dim, self.shape())?))
     }

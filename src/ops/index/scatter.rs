@@ -340,14 +340,14 @@ fn whether_any(base: &Tensor, src: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -
 impl Tensor {
     /// Adds sources to this tensor by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
     ///
-    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. No size of it may be larger than that of `src`,
-    /// nor, except along `dim`, than that of this tensor. The sources of one element are added in their order, so two
-    /// runs are bit-identical. The sum of booleans is true if any of them is true.
+    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. Its sizes must not be larger than the sizes
+    /// of `src`, nor, except along `dim`, than this tensor's sizes. The sources of one element are added in their
+    /// order, so two runs are bit-identical. The sum of booleans is true if any of them is true.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index or the source does
     /// not fit; [`Error::InvalidArgument`] if there is no such dimension, or if an index is out of range. An adapter
-    /// reports such an index at the next call that waits for it, and drops the source.
+    /// reports an index that is out of range at the next call that waits for it, and drops the source.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -367,7 +367,7 @@ impl Tensor {
     /// gradient. The shapes are as in [`Tensor::scatter_add`].
     ///
     /// # Errors
-    /// As [`Tensor::scatter_add`].
+    /// Same as [`Tensor::scatter_add`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -384,7 +384,7 @@ impl Tensor {
     /// Adds slices to this tensor by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
     ///
     /// # Errors
-    /// As [`Tensor::scatter_add`].
+    /// Same as [`Tensor::scatter_add`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -401,7 +401,7 @@ impl Tensor {
     /// If a slice has several sources, the last one is kept, on every device, and only that one has a gradient.
     ///
     /// # Errors
-    /// As [`Tensor::scatter_add`].
+    /// Same as [`Tensor::scatter_add`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -18,7 +18,7 @@ pub enum ScatterReduce {
     Sum,
     /// The product.
     Prod,
-    /// The mean. That of integers is rounded down.
+    /// The mean, rounded down for integers.
     Mean,
     /// The largest element; NaN if one is NaN.
     Amax,
@@ -97,8 +97,9 @@ fn neutral(reduce: ScatterReduce, dtype: DType, shape: &[usize], device: &Device
 }
 
 impl Scatter {
-    /// Computes the gradients of a product. For each element they are the product of the others: let P be the product of
-    /// those that are not 0, and Z the number of zeros. It is P / x if Z = 0, P if x is the only zero, else 0.
+    /// Computes the gradients of a product. The gradient of an element is the product of the others. Let P be the
+    /// product of the elements that are not 0, and Z the number of zeros. The gradient is P / x if Z = 0, P if x is the
+    /// only zero, else 0.
     pub(super) fn gradients_of_products(&self, ctx: &Gradient) -> Result<Gradients> {
         let [base, index, src] = [0, 1, 2].map(|i| &ctx.inputs[i]);
         without_zeros("scatter_reduce", &[base, src])?;
@@ -135,11 +136,12 @@ impl Tensor {
     /// Elements without sources keep their value.
     ///
     /// The shapes are as in [`Tensor::scatter_add`]. The sources of one element are reduced in their order, so two runs
-    /// are bit-identical. For booleans, a sum or a maximum is whether any is true, a product or a minimum whether all
-    /// are. Equal extremes share the gradient evenly; that of a product is also correct where elements are 0.
+    /// are bit-identical. For booleans, a sum or a maximum is true if any is true, and a product or a minimum is true
+    /// if all are true. Equal extremes share the gradient evenly. The gradient of a product is also correct where
+    /// elements are 0.
     ///
     /// # Errors
-    /// As [`Tensor::scatter_add`]; [`Error::DTypeMismatch`] for means of booleans.
+    /// Same as [`Tensor::scatter_add`]; [`Error::DTypeMismatch`] for means of booleans.
     ///
     /// ```
     /// # use anygpu::{ScatterReduce, Tensor};
@@ -162,11 +164,11 @@ impl Tensor {
         self.reduce_by("scatter_reduce", dim, index, src, (reduce, include_self))
     }
 
-    /// Reduces slices and those of this tensor by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` →
+    /// Reduces slices and this tensor's slices by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` →
     /// `[.., n, ..]`. Otherwise like [`Tensor::scatter_reduce`].
     ///
     /// # Errors
-    /// As [`Tensor::scatter_reduce`].
+    /// Same as [`Tensor::scatter_reduce`].
     ///
     /// ```
     /// # use anygpu::{ScatterReduce, Tensor};

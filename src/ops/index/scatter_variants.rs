@@ -50,7 +50,7 @@ impl Params {
     }
 }
 
-/// A variant of the kernel. Those of other entry points than the plain one do not replace elements.
+/// A variant of the kernel. Variants with other entry points than the plain one do not replace elements.
 pub(super) type ScatterVariant = Variant<Params>;
 
 const SHARED: ScatterVariant = Variant {

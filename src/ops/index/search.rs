@@ -13,16 +13,18 @@ use crate::tensor::Tensor;
 const BEYOND: u32 = 1 << 31;
 
 impl Tensor {
-    /// Counts how often each number from 0 on occurs: `[n]` of u32, i32, u8 or i64 → `[c]` of u32, where c is one more than the
-    /// largest number, and at least `min_length`. With `weights` of the same shape, returns the sum of the weights of each number,
-    /// of their type (halves are added up as f32), with their gradient.
+    /// Counts how often each number occurs: `[n]` of u32, i32, u8 or i64 → `[c]` of u32. Element i is the count of the
+    /// number i. c is one more than the largest number, and at least `min_length`.
     ///
-    /// The largest number is read back, so that the call waits for the device.
+    /// With `weights` of the same shape, returns the sum of the weights of each number instead. It has the weights'
+    /// type (halves are added up as f32) and their gradient.
+    ///
+    /// The largest number is read back, so the call waits for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if this is no vector, or a number is negative or 2³¹ or more; [`Error::DTypeMismatch`] for
-    /// other types, and for weights that are not floats; [`Error::ShapeMismatch`] or [`Error::DeviceMismatch`] if the weights do
-    /// not fit.
+    /// [`Error::InvalidArgument`] if the rank is not 1, or if a number is negative or 2³¹ or more;
+    /// [`Error::DTypeMismatch`] for other types, and for weights that are not floats; [`Error::ShapeMismatch`] or
+    /// [`Error::DeviceMismatch`] if the weights do not fit.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -70,12 +72,12 @@ impl Tensor {
         })
     }
 
-    /// Returns where each of `values` would have to be inserted into this sorted tensor to keep it sorted, of u32, in the shape
-    /// of `values`: before elements that are equal to it, or behind them with `right`.
+    /// Returns the positions where `values` would have to be inserted into this sorted tensor to keep it sorted: u32,
+    /// in the shape of `values`. A value goes before the elements that are equal to it, or behind them with `right`.
     ///
-    /// This tensor is ascending along its last dimension: `[n]`, and `values` have any shape; or `[.., n]`, and `values` are
-    /// `[.., m]` with the same leading sizes. As in PyTorch, NaN stands behind all numbers. Whether this tensor is sorted is not
-    /// checked. There is no gradient.
+    /// This tensor must be ascending along its last dimension, which is not checked. Its shape is `[n]`, with `values`
+    /// of any shape, or `[.., n]`, with `values` of shape `[.., m]` and the same leading sizes. As in PyTorch, NaN
+    /// stands behind all numbers. There is no gradient.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not fit; [`Error::DTypeMismatch`] if there is no common type;
@@ -123,7 +125,7 @@ impl Tensor {
         })
     }
 
-    /// Repeats each slice along `dim` `times` times, each beside itself: `[.., n, ..]` → `[.., n · times, ..]`.
+    /// Repeats each slice along `dim` `times` times, with its copies next to it: `[.., n, ..]` → `[.., n · times, ..]`.
     /// ([`Tensor::repeat`] repeats the whole tensor.) The gradient of a slice is the sum over its copies.
     ///
     /// # Errors
@@ -149,8 +151,8 @@ impl Tensor {
         })
     }
 
-    /// Repeats each slice along `dim` as often as its number in `counts` says: `[.., n, ..]` and counts `[n]` of u32, i32, u8 or
-    /// i64 → `[.., sum of counts, ..]`. The counts are read back, so that the call waits for the device.
+    /// Repeats slice i along `dim` `counts[i]` times: `[.., n, ..]` and counts `[n]` of u32, i32, u8 or i64 →
+    /// `[.., sum of counts, ..]`. The counts are read back, so the call waits for the device.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] unless there is one count for each slice; [`Error::InvalidArgument`] for a negative count, a sum

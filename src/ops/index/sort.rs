@@ -93,8 +93,8 @@ fn key(bits: u32, dtype: DType) -> u32 {
     }
 }
 
-/// Returns the kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`, in the way of the plan unless one is given;
-/// and the buffer with the sorted keys. For ascending u32 the keys are the sorted elements.
+/// Returns the kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`, and the buffer with the
+/// sorted keys. The plan chooses the way unless one is given. For ascending u32 the keys are the sorted elements.
 pub(in crate::ops) fn order(
     gpu: &Gpu,
     (x, offset, dtype): (&Buffer, usize, DType),
@@ -138,7 +138,7 @@ fn type_code(dtype: DType) -> u8 {
 impl Tensor {
     /// Returns the positions along `dim` that sort the elements: the same shape, of u32.
     ///
-    /// Equal elements keep their order, also if `descending`. NaN counts as the largest value; −0 and 0 are equal.
+    /// Equal elements keep their order, even with `descending`. NaN counts as the largest value; −0 and 0 are equal.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -156,8 +156,8 @@ impl Tensor {
         apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)
     }
 
-    /// Sorts the elements along `dim`. Returns them and the positions that they came from, both of the same shape, the
-    /// positions of u32. The order is that of [`Tensor::argsort`]; the values have a gradient.
+    /// Sorts the elements along `dim`. Returns the sorted elements, and the positions that they came from, of u32. Both
+    /// have this tensor's shape. The order is the same as for [`Tensor::argsort`]. The values have a gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -176,8 +176,8 @@ impl Tensor {
         })
     }
 
-    /// Returns the `k` largest elements along `dim`, or the smallest unless `largest`, and their positions: `[.., n,
-    /// ..]` → two tensors `[.., k, ..]`, the positions of u32.
+    /// Returns the `k` largest elements along `dim`, or the smallest if `largest` is false, and their positions:
+    /// `[.., n, ..]` → two tensors `[.., k, ..]`, the positions of u32.
     ///
     /// The elements are in order even if `sorted` is false. Of equal elements, the first ones are taken. NaN counts as
     /// the largest value. The values have a gradient.

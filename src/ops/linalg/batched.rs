@@ -79,7 +79,7 @@ impl BatchedProduct {
         Ok(kernels)
     }
 
-    /// Returns the kernel that writes panels of `depth` steps, of which those of `k` are not padding.
+    /// Returns the kernel that writes panels of `depth` steps. Steps beyond `k` are padding.
     fn pack(
         &self,
         gpu: &Gpu,

@@ -18,7 +18,7 @@ use crate::ops::variants::{self, Adapter};
 
 /// Rows of A, and columns of B, in a panel.
 pub(in crate::ops) const WIDTH: usize = 64;
-/// The steps of k in a panel are a multiple of this: those of the largest fragment.
+/// The steps of k in a panel are a multiple of this: the steps of the largest fragment.
 pub(in crate::ops) const STEPS: usize = 16;
 
 /// The text that precedes the shaders which write panels of halves.
@@ -246,7 +246,7 @@ pub(in crate::ops) mod tests {
         Device::all().into_iter().filter(|device| !device.is_cpu())
     }
 
-    /// The kernel but for the fragments: tiles, parts, batches, tails, blocks and the packing.
+    /// The whole kernel except the fragments: tiles, parts, batches, tails, blocks and the packing.
     #[test]
     fn the_product_is_right_with_fragments_in_plain_wgsl() -> Result<()> {
         // Compiling takes the most time: the adapters take turns with the sizes of fragments.

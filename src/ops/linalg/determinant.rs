@@ -74,7 +74,8 @@ fn by_inverse(a: &Tensor, s: &Tensor, none: &str) -> Result<Tensor> {
     })
 }
 
-/// The determinants of what is left of matrices without the row and the column of each element, with their signs: det(A) A⁻ᵀ.
+/// The cofactors of the elements: the determinants of the matrix without an element's row and column, with their signs:
+/// det(A) A⁻ᵀ.
 #[derive(Clone, Copy, Debug)]
 struct Cofactors;
 
@@ -173,17 +174,19 @@ impl HostOp for SignAndLog {
 }
 
 impl Tensor {
-    /// Returns the determinants of square matrices: `[.., n, n]` → `[..]`, as `torch.linalg.det`. That of a matrix without elements
-    /// is 1.
+    /// Returns the determinants of square matrices: `[.., n, n]` → `[..]`, like `torch.linalg.det`. The determinant of
+    /// a matrix without elements is 1.
     ///
-    /// The gradient is also right for singular matrices. The product of many numbers is easily beyond f32:
+    /// The gradient is also right for singular matrices. The product of many numbers is easily beyond the range of f32:
     /// [`slogdet`](Tensor::slogdet) returns its logarithm.
     ///
-    /// **The host computes this, in f64.** On an adapter, the tensor is copied to the host and the result back, which waits for the
-    /// device; the first such copy of a process is logged. f64 (on `cpu`) has no gradient.
+    /// **The host computes this, in f64.** On an adapter, the tensor is copied to the host and the result is copied
+    /// back, which waits for the device. The first such copy of a process is logged. f64 tensors (on `cpu`) have no
+    /// gradient.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the matrices are not square; [`Error::DTypeMismatch`] unless they are f32 or f64.
+    /// [`Error::InvalidArgument`] if the matrices are not square; [`Error::DTypeMismatch`] unless they are of f32 or
+    /// f64.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -195,13 +198,15 @@ impl Tensor {
         on_host("det", &[self], |x| host_op(Determinant, &[&x[0]]))
     }
 
-    /// Returns the signs (−1, 0 or 1) of the determinants of square matrices, and the logarithms of their absolute values:
-    /// `[.., n, n]` → two tensors `[..]`, as `torch.linalg.slogdet`. Of singular matrices, they are 0 and −∞.
+    /// Returns the signs (−1, 0 or 1) of the determinants of square matrices, and the logarithms of their absolute
+    /// values: `[.., n, n]` → two tensors `[..]`, like `torch.linalg.slogdet`. For a singular matrix, they are 0 and
+    /// −∞.
     ///
-    /// The logarithm has a gradient, but for singular matrices. **The host computes this**, as [`det`](Tensor::det).
+    /// The logarithm has a gradient, except for singular matrices. **The host computes this**, as for
+    /// [`det`](Tensor::det).
     ///
     /// # Errors
-    /// Those of [`Tensor::det`].
+    /// Same as [`Tensor::det`].
     ///
     /// ```
     /// # use anygpu::Tensor;

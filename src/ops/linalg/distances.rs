@@ -49,13 +49,15 @@ impl InParts for Blocks {
 }
 
 impl Tensor {
-    /// Returns the distance of each vector of this tensor to each vector of another one, by the p-norm of the difference:
-    /// `[.., P, M]` and `[.., R, M]` → `[.., P, R]`. The leading dimensions are broadcast.
+    /// Returns the distance of each vector of this tensor to each vector of another one, by the p-norm of the
+    /// difference: `[.., P, M]` and `[.., R, M]` → `[.., P, R]`. The leading dimensions are broadcast.
     ///
-    /// A p of 2 is the Euclidean distance, 1 the sum of absolute differences, ∞ the largest of them, and 0 the number of elements
-    /// that differ. The gradient at a distance of 0 is 0. Distances are computed from differences, as torch's
-    /// `compute_mode="donot_use_mm_for_euclid_dist"`, so that those of close vectors are accurate; large sets are computed in
-    /// blocks, so that the differences of all pairs are never in memory together (but for gradients of gradients).
+    /// A p of 2 is the Euclidean distance, 1 the sum of absolute differences, ∞ the largest absolute difference, and 0
+    /// the number of elements that differ. The gradient at a distance of 0 is 0.
+    ///
+    /// Distances are computed from differences, like PyTorch's `compute_mode="donot_use_mm_for_euclid_dist"`, so the
+    /// distances of close vectors are accurate. Large sets are computed in blocks, so the differences of all pairs are
+    /// never in memory together (except for gradients of gradients).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not fit; [`Error::InvalidArgument`] if p is negative or NaN;
@@ -104,7 +106,7 @@ mod tests {
     use crate::ops::linalg::matmul_variants::numbers;
     use crate::{GradOptions, grad};
 
-    /// Returns the distances, their gradients by both sets, and those of a product of the two.
+    /// Returns the distances, their gradients by both sets, and the gradients of a product of these gradients.
     fn all_of(sets: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<Vec<Tensor>> {
         let leaves: Vec<Tensor> = sets.iter().map(Tensor::requires_grad).collect();
         let both: Vec<&Tensor> = leaves.iter().collect();

@@ -197,8 +197,8 @@ impl Tensor {
     /// alphabetical order. Operands are contracted from left to right.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an equation that does not match the operands, [`Error::ShapeMismatch`] if the
-    /// sizes of one letter differ; else as [`Tensor::matmul`].
+    /// [`Error::InvalidArgument`] for an equation that does not match the operands; [`Error::ShapeMismatch`] if the
+    /// sizes of one letter differ; otherwise same as [`Tensor::matmul`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -32,7 +32,7 @@ use crate::tensor::Tensor;
 
 #[derive(Debug)]
 struct MatMul {
-    /// The type of the result, if it is not that of the operands.
+    /// The type of the result, if it is not the operands' type.
     result: Option<DType>,
     /// Whether the operands may be of different float types.
     mixes: bool,
@@ -177,8 +177,8 @@ impl Op for MatMul {
         Saves::other_factor(input)
     }
 
-    /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g. The gradient of a transposed view is computed as that of
-    /// the view's tensor, which would else be a copy with exchanged dimensions.
+    /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g. For a transposed view, computes the gradient of the
+    /// view's tensor. Otherwise it would be a copy with exchanged dimensions.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (a, b, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         let transposed = |x: &Tensor| {
@@ -189,7 +189,8 @@ impl Op for MatMul {
             true => y.t()?.matmul_mixed(&x.t()?)?.t(),
             false => x.matmul_mixed(y),
         };
-        // The gradient of `a` comes last, since that of the op before this one often follows it, in the same kernel.
+        // The gradient of `a` comes last, since the gradient of the op before this one often follows it, in the same
+        // kernel.
         let db = ctx.needs[1].then(|| product(&a.t()?, g, b)).transpose()?;
         let da = ctx.needs[0].then(|| product(g, &b.t()?, a)).transpose()?;
         let of_bias = ctx.needs.get(2).map(|wanted| wanted.then(|| g.sum([0], false)).transpose()).transpose()?;
@@ -198,7 +199,7 @@ impl Op for MatMul {
 }
 
 impl MatMul {
-    /// Returns the kernels of a product whose operands cannot be bound: those of ranges of `k`, and their sum.
+    /// Returns the kernels of a product whose operands cannot be bound: kernels of ranges of `k`, and of their sum.
     fn in_ranges_of_k(
         &self,
         gpu: &Arc<Gpu>,
@@ -253,12 +254,12 @@ impl Factor {
 }
 
 impl Tensor {
-    /// Returns the matrix product: `[.., m, k] · [.., k, n] → [.., m, n]`. Batch dimensions are broadcast.
+    /// Returns the matrix product: `[.., m, k] · [.., k, n] → [.., m, n]`. Batch dimensions are broadcast. Halves are
+    /// added up as f32. Unlike in `torch.matmul`, vectors are an error: use [`Tensor::mv`] or [`Tensor::dot`].
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the inner sizes differ or the batch dimensions cannot be broadcast;
-    /// [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless both are of one float type. Halves are added up as
-    /// f32. Unlike in `torch.matmul`, vectors are an error: see [`Tensor::mv`], [`Tensor::dot`].
+    /// [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless both are of one float type.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -11,7 +11,7 @@ use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Pack, Product, ProductParams,
 const MOST_IN_SOFTWARE: usize = 1 << 26;
 /// Rounds in which each variant runs; the fastest counts.
 const ROUNDS: usize = 5;
-/// A variant whose first run takes so many times that of the fastest is not measured further.
+/// A variant whose first run takes so many times as long as the fastest variant's is not measured further.
 const HOPELESS: f64 = 3.0;
 /// A variant that takes less than so many times the fastest time is measured twice as often.
 const NEAR: f64 = 1.5;

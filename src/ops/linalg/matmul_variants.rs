@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Product, ProductParams, Target, row_tiles};
 use crate::ops::tiling::Sizes;
 
-/// The text before the source of each variant, and that of convolutions that are products in tiles.
+/// The text before the source of each variant, and before the source of convolutions that are products in tiles.
 pub(super) const PLACES: &str = wgsl!("linalg/matmul_places");
 pub(in crate::ops) const PRODUCT: &str = wgsl!("linalg/matmul_product");
 pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("linalg/tile_product");
@@ -36,7 +36,7 @@ const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.sizes().tiles(64, 64))
 /// Subgroups of a workgroup of `subgroup_tiles.wgsl`.
 const SUBGROUPS_OF_WORKGROUP: usize = 4;
 
-/// Returns the workgroups of a product whose tiles are those of `subgroup_tiles.wgsl`.
+/// Returns the workgroups of a product with the tiles of `subgroup_tiles.wgsl`.
 pub(super) fn workgroups_that_share(sizes: Sizes) -> usize {
     let (panels, _) = row_tiles(sizes.m);
     sizes.tiles(A_WIDTH * panels, B_WIDTH / 2).div_ceil(SUBGROUPS_OF_WORKGROUP)
@@ -135,7 +135,7 @@ pub(in crate::ops) static PLAIN: PanelVariant = Variant {
 pub(in crate::ops) static FAMILY: Family<ProductParams, Loads> = Family { name: "matmul", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-/// Those after the first two are used if both are wrong, and the op table tries all.
+/// The variants after the first two are used if both are wrong, and the op table tries all.
 static ON_SOFTWARE: [&PanelVariant; 7] = [&SUBGROUPS, &PANELS, &TILES, &TILES_32, &BLOCKS_128, &BLOCKS_64, &PLAIN];
 static ON_HARDWARE: [&PanelVariant; 6] = [&BLOCKS_128, &BLOCKS_64, &TILES_32, &TILES, &PANELS, &PLAIN];
 

@@ -52,8 +52,9 @@ fn order(caps: &Caps) -> &'static [&'static PackVariant] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
-/// Operands of two batch elements from an offset on: neighbours of k are next to one another, those of j, and taps of a channel, of which
-/// those of one j are, or those of one k; and images, of which j counts the pixels of several.
+/// Operands of two batch elements from an offset on. In the first two, neighbours of k or of j are next to one another.
+/// The next two have the taps of a channel, next to one another for each j or for each k. In the last one, images, j
+/// counts the pixels of several.
 fn trials() -> [Pack; 5] {
     let even = IndexMap::even;
     [

@@ -60,15 +60,15 @@ pub(super) const PACK_OPERAND: &str = wgsl!("linalg/pack_operand");
 pub(in crate::ops) const A_WIDTH: usize = 8;
 /// Columns of B in a panel, and of out in a workgroup.
 pub(in crate::ops) const B_WIDTH: usize = 64;
-/// Elements that one invocation packs, and those of a workgroup; `RUN` and `TILE` in the shaders.
+/// Elements that one invocation packs, and elements that a workgroup packs; `RUN` and `TILE` in the shaders.
 pub(in crate::ops) const PACK_RUN: usize = 8;
 const TILE: usize = 2048;
 /// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
-/// As [`MAX_DEPTH`], on software adapters: of kernels whose subgroups share loads, those drivers may count 17 iterations for four
-/// products, of loops over rows that they usually write out.
+/// As [`MAX_DEPTH`], on software adapters. For kernels whose subgroups share loads, those drivers may count 17
+/// iterations for four products, of loops over rows that they usually write out.
 pub(in crate::ops) const MAX_SOFTWARE_DEPTH: usize = 12_288;
-/// Rows of out in a tile of `ProductParams`, whose columns are those of a panel of B.
+/// Rows of out in a tile of `ProductParams`. Its columns are the columns of a panel of B.
 const TILE_M: usize = 64;
 
 /// The position of an index i: `(i / inner) · outer + (i % inner) · step`.
@@ -113,7 +113,7 @@ impl Pack {
     ///
     /// # Errors
     ///
-    /// Those of a trial of its variants.
+    /// The errors of a trial of its variants.
     pub fn batch(&self, gpu: &Gpu, src: Stored, batch: (IndexMap, Range<usize>), dst: &Buffer) -> Result<Kernel> {
         let params = self.params(self.depth, src.offset, batch);
         Ok(self.by(variants::chosen(gpu, &pack_variants::FAMILY, &params)?, params, src, dst))

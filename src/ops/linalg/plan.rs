@@ -164,7 +164,7 @@ impl Side {
 pub(super) struct Panels {
     /// The left operand of the kernels, and the right one.
     pub sides: [Side; 2],
-    /// The parts of each sum, and those that one kernel computes: all of them or one.
+    /// The parts of each sum, and the parts that one kernel computes: all of them or one.
     pub splits: usize,
     pub kernel_splits: usize,
     /// The steps of k that are in panels at a time.
@@ -177,7 +177,7 @@ pub(super) struct Panels {
 ///
 /// # Errors
 ///
-/// Those of the trials of variants.
+/// The errors of the trials of variants.
 pub(super) fn way(device: &impl Adapter, products: &Products) -> Result<Way> {
     let &Products { m, k, n, a, b, .. } = products;
     let (halves, budget) = ([a.dtype, b.dtype] == [DType::F16; 2], products.most_in_panels(device));
@@ -378,7 +378,8 @@ mod tests {
     use crate::ops::linalg::panels::{Product, Target};
     use crate::ops::variants::classes::{HARDWARE, LAVAPIPE, SWIFTSHADER, WITH_COOPERATIVE};
 
-    /// Returns dense operands of one type; those of [`F32_T`] and [`F16_T`] have a right one whose steps of k lie side by side.
+    /// Returns dense operands of one type. With [`F32_T`] and [`F16_T`], the right operand's steps of k lie side by
+    /// side.
     fn products(of: (DType, bool), [batch, m, k, n]: [usize; 4]) -> Products {
         let (dtype, transposed) = of;
         let [row, column] = if transposed { [1, k] } else { [n, 1] };

@@ -79,10 +79,10 @@ impl HostOp for Factors {
         Saves::Output
     }
 
-    /// With M = R g(R)ᵀ − g(Q)ᵀ Q, and M' of its lower triangle on both sides of the diagonal, the gradient is
-    /// (g(Q) + Q M') R⁻ᵀ: S. F. Walter, L. Lehmann, "Algorithmic differentiation of linear algebra functions" (2010). The columns
-    /// of a wide matrix beyond the square ones are Q times those of R: D. A. O. Roberts, L. R. Roberts, "QR and LQ decomposition
-    /// matrix backpropagation algorithms for square, wide, and deep matrices" (2020).
+    /// With M = R g(R)ᵀ − g(Q)ᵀ Q, and M' of its lower triangle on both sides of the diagonal, the gradient is (g(Q) +
+    /// Q M') R⁻ᵀ: S. F. Walter, L. Lehmann, "Algorithmic differentiation of linear algebra functions" (2010). Beyond
+    /// the square part, the columns of a wide matrix are Q times the columns of R: D. A. O. Roberts, L. R. Roberts, "QR
+    /// and LQ decomposition matrix backpropagation algorithms for square, wide, and deep matrices" (2020).
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let k = self.m.min(self.n);
         let ([q, r], [mut of_q, of_r]) = (self.parts(ctx.out)?, self.parts(ctx.grad)?);
@@ -111,18 +111,20 @@ impl HostOp for Factors {
 }
 
 impl Tensor {
-    /// Returns the reduced QR factorisations of matrices `[.., m, n]`: Q, `[.., m, k]`, and R, `[.., k, n]`, for k the smaller of m
-    /// and n, as `torch.linalg.qr`. `A = Q R`; the columns of Q are orthonormal, and R is an upper triangle.
+    /// Returns the reduced QR factorisations of matrices: `[.., m, n]` → Q, `[.., m, k]`, and R, `[.., k, n]`, where k
+    /// is the smaller of m and n, like `torch.linalg.qr`. `A = Q R`. The columns of Q are orthonormal, and R is an
+    /// upper triangle.
     ///
-    /// Signs are those of LAPACK: elements of R's diagonal may be negative. The gradient needs the first k columns of A to be
-    /// independent.
+    /// The signs are LAPACK's: elements of R's diagonal may be negative. The gradient needs the first k columns of A to
+    /// be linearly independent.
     ///
-    /// **The host computes this, in f64.** On an adapter, the tensor is copied to the host and the results back, which waits for the
-    /// device; the first such copy of a process is logged. f64 (on `cpu`) has no gradient.
+    /// **The host computes this, in f64.** On an adapter, the tensor is copied to the host and the results are copied
+    /// back, which waits for the device. The first such copy of a process is logged. f64 tensors (on `cpu`) have no
+    /// gradient.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are fewer than two dimensions; [`Error::DTypeMismatch`] unless they are f32 or f64. NaN and
-    /// infinities are no error, and give NaN.
+    /// [`Error::InvalidArgument`] if there are fewer than two dimensions; [`Error::DTypeMismatch`] unless the matrices
+    /// are of f32 or f64. NaN and infinities are not an error; the results are NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;

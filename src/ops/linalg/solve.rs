@@ -136,8 +136,8 @@ impl HostOp for Solve {
         Saves::OutputAnd(1)
     }
 
-    /// With X = A⁻¹ B: the gradient of B is A⁻ᵀ g, and that of A is −A⁻ᵀ g Xᵀ. M. B. Giles, "An extended collection of matrix
-    /// derivative results for forward and reverse mode algorithmic differentiation" (2008), 2.2.3.
+    /// With X = A⁻¹ B: the gradient of B is A⁻ᵀ g, and the gradient of A is −A⁻ᵀ g Xᵀ. M. B. Giles, "An extended
+    /// collection of matrix derivative results for forward and reverse mode algorithmic differentiation" (2008), 2.2.3.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let of_b = solved(&transposed(&ctx.inputs[0])?, ctx.grad, self.kind.transposed())?;
         let of_a = |of_b: &Tensor| {
@@ -172,19 +172,22 @@ fn solution(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the solution X of `A X = B`, for this tensor as A: `[.., n, n]`, `[.., n, k]` → `[.., n, k]`, as
-    /// `torch.linalg.solve`. Leading dimensions are a batch, and are broadcast.
+    /// Returns the solution X of `A X = B`, where A is this tensor: `[.., n, n]`, `[.., n, k]` → `[.., n, k]`, like
+    /// `torch.linalg.solve`. Leading dimensions are a batch, and are broadcast. This takes less time than a product
+    /// with [`inv`](Tensor::inv), and rounds less.
     ///
-    /// B may also be vectors, which are solved for each: `[n]`, or `[.., n]` if that is the shape of A without its last dimension.
-    /// This takes less time than a product with [`inv`](Tensor::inv), and rounds less.
+    /// B may also be vectors, and each vector is solved for. Its shape is then `[n]`, or `[.., n]` if that is the shape
+    /// of A without its last dimension.
     ///
-    /// **The host computes this, in f64.** On an adapter, both tensors are copied to the host and the result back, which waits for the
-    /// device; the first such copy of a process is logged. f64 (on `cpu`) has no gradient.
+    /// **The host computes this, in f64.** On an adapter, both tensors are copied to the host and the result is copied
+    /// back, which waits for the device. The first such copy of a process is logged. f64 tensors (on `cpu`) have no
+    /// gradient.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a matrix is not square, or singular: one with a pivot of exactly 0. A matrix that is nearly so
-    /// has large and inaccurate results. [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless both
-    /// are f32, or f64. NaN and infinities are no error, and give NaN.
+    /// [`Error::InvalidArgument`] if a matrix is not square, or is singular: a pivot is exactly 0. A nearly singular
+    /// matrix has large and inaccurate results. [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`];
+    /// [`Error::DTypeMismatch`] unless both are of f32, or both of f64. NaN and infinities are not an error; the result
+    /// is NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -201,12 +204,13 @@ impl Tensor {
         on_host("solve", &[self, b], |x| solution(&x[0], &x[1]))
     }
 
-    /// Returns the inverses of square matrices: `[.., n, n]` → `[.., n, n]`, as `torch.linalg.inv`.
+    /// Returns the inverses of square matrices: `[.., n, n]` → `[.., n, n]`, like `torch.linalg.inv`.
     ///
-    /// For `A⁻¹ B`, [`solve`](Tensor::solve) takes less time and rounds less. **The host computes this**, as that method does.
+    /// For `A⁻¹ B`, use [`solve`](Tensor::solve): it takes less time and rounds less. **The host computes this**, as
+    /// for `solve`.
     ///
     /// # Errors
-    /// Those of [`Tensor::solve`].
+    /// Same as [`Tensor::solve`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -60,8 +60,8 @@ impl HostOp for Factors {
     ///
     /// U [(skew(Uᵀ g(U)) S + S skew(Vᵀ g(V))) / E + g(S)] Vᵀ + (1 − U Uᵀ) g(U) S⁻¹ Vᵀ + U S⁻¹ g(V)ᵀ (1 − V Vᵀ)
     ///
-    /// J. Townsend, "Differentiating the singular value decomposition" (2016). Where a quotient is 0 / 0, as where the loss depends on
-    /// the singular values alone and two are equal, it is 0.
+    /// J. Townsend, "Differentiating the singular value decomposition" (2016). Where a quotient is 0 / 0, it is 0. This
+    /// happens where the loss depends on the singular values alone and two are equal.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let k = self.m.min(self.n);
         let ([u, s, vt], [of_u, of_s, of_vt]) = (self.parts(ctx.out)?, self.parts(ctx.grad)?);
@@ -96,21 +96,21 @@ fn quotient(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the reduced singular value decompositions of matrices `[.., m, n]`: U, `[.., m, k]`, S, `[.., k]`, and Vᵀ, `[.., k, n]`,
-    /// for k the smaller of m and n, as `torch.linalg.svd` with `full_matrices=False`. `A = U diag(S) Vᵀ`; the columns of U and
-    /// the rows of Vᵀ are orthonormal, and S descends.
+    /// Returns the reduced singular value decompositions of matrices: `[.., m, n]` → U, `[.., m, k]`, S, `[.., k]`, and
+    /// Vᵀ, `[.., k, n]`, where k is the smaller of m and n, like `torch.linalg.svd` with `full_matrices=False`.
+    /// `A = U diag(S) Vᵀ`. The columns of U and the rows of Vᵀ are orthonormal, and S descends.
     ///
-    /// A column of U and its row of Vᵀ may have the opposite sign of another implementation's. A loss that depends on such a sign, or
-    /// on the vectors of equal singular values, has no gradient that means anything; it may be infinite or NaN. That of S is always
-    /// defined.
+    /// A column of U and its row of Vᵀ may have the opposite sign of another implementation's. A loss that depends on
+    /// such a sign, or on the vectors of equal singular values, has no meaningful gradient: it may be infinite or NaN.
+    /// The gradient of S is always defined.
     ///
-    /// **The host computes this, in f64**, each matrix on one thread: one of 400 × 400 takes one or two seconds. On an adapter, the tensor
-    /// is copied to the host and the results back, which waits for the device; the first such copy of a process is logged. f64 (on
-    /// `cpu`) has no gradient.
+    /// **The host computes this, in f64**, each matrix on one thread: a matrix of 400 × 400 takes one or two seconds.
+    /// On an adapter, the tensor is copied to the host and the results are copied back, which waits for the device. The
+    /// first such copy of a process is logged. f64 tensors (on `cpu`) have no gradient.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are fewer than two dimensions, or an element is NaN or infinite; [`Error::DTypeMismatch`]
-    /// unless they are f32 or f64.
+    /// [`Error::InvalidArgument`] if there are fewer than two dimensions, or an element is NaN or infinite;
+    /// [`Error::DTypeMismatch`] unless the matrices are of f32 or f64.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -113,7 +113,7 @@ impl Tensor {
     /// `diagonal` chooses the diagonal as in [`Tensor::tril`].
     ///
     /// # Errors
-    /// As [`Tensor::tril`].
+    /// Same as [`Tensor::tril`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -80,8 +80,8 @@ impl UnpackedParams {
         self.length <= MAX_SOFTWARE_DEPTH && self.has_neighbours()
     }
 
-    /// Returns whether vectors of four along the neighbours of an operand may begin in the middle of those of its buffer, or
-    /// whether the steps of a sum are no multiple of four.
+    /// Returns whether vectors of four along the neighbours of an operand may begin in the middle of the buffer's
+    /// vectors, or whether the steps of a sum are not a multiple of four.
     fn shifted(&self) -> bool {
         let [[deep_a, _], [deep_b, _]] = self.neighbours();
         let lines = [(deep_a, self.a_row, self.a_column), (deep_b, self.b_column, self.b_row)];

@@ -8,7 +8,7 @@ impl Tensor {
     /// Returns a matrix times a vector: `[m, k] · [k] → [m]`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes; else as [`Tensor::matmul`].
+    /// [`Error::ShapeMismatch`] for other shapes; otherwise same as [`Tensor::matmul`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -26,7 +26,7 @@ impl Tensor {
     /// Returns the inner product of two vectors: `[n] · [n]` → rank 0.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes; else as [`Tensor::matmul`].
+    /// [`Error::ShapeMismatch`] for other shapes; otherwise same as [`Tensor::matmul`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -44,7 +44,7 @@ impl Tensor {
     /// Returns all products of the elements of two vectors: `[m], [n] → [m, n]`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other ranks; else as [`Tensor::mul`].
+    /// [`Error::ShapeMismatch`] for other ranks; otherwise same as [`Tensor::mul`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -101,8 +101,8 @@ impl Op for FromPairs {
     }
 }
 
-/// Returns a number as f32 such that its nearest half is that of the number: cut off, with the last bit set if anything was. `half`
-/// itself drops 32 bits of an f64 before it rounds.
+/// Returns an f32 whose nearest half is also the nearest half of the number: the number cut off, with the last bit set
+/// if anything was cut. `half` itself drops 32 bits of an f64 before it rounds.
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
     if !near.is_finite() || f64::from(near) == value {
@@ -191,7 +191,7 @@ pub(in crate::ops) fn signed_indices(op: &'static str, x: &Tensor) -> Result<Ten
     apply(FromPairs { from: DType::I64, to: DType::I32, part: Part::SignedIndex }, &[&pairs(&x.detach())])
 }
 
-/// Checks on the host that no index is beyond every dimension: less than those of i32, or more than `most`.
+/// Checks on the host that no index is beyond every dimension: below the range of i32, or more than `most`.
 fn beyond_none(op: &'static str, x: &Tensor, most: i64) -> Result<()> {
     if !x.device().is_cpu() {
         return Ok(());
@@ -203,7 +203,7 @@ fn beyond_none(op: &'static str, x: &Tensor, most: i64) -> Result<()> {
     }
 }
 
-/// Returns labels of any type as u32, outside the graph; those of i64 as [`indices`].
+/// Returns labels of any type as u32, outside the graph. Labels of i64 are converted by [`indices`].
 pub(crate) fn labels_as_words(op: &'static str, x: &Tensor) -> Result<Tensor> {
     if x.dtype() == DType::I64 { indices(op, x) } else { x.detach().to_dtype(DType::U32) }
 }

@@ -23,7 +23,7 @@ use crate::shape::Layout;
 use crate::tensor::{Tensor, from_words};
 
 slot! {
-    /// Whether readers of files keep numbers of 64 bits, as they do but within [`narrow_64_bits`].
+    /// Whether readers of files keep numbers of 64 bits. They do, except within [`narrow_64_bits`].
     pub(crate) KEEP_LONGS: bool = true
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn pairs(x: &Tensor) -> Tensor {
     Tensor::from_parts(x.storage().clone(), layout, DType::U32, x.device().clone())
 }
 
-/// Returns the 64-bit elements of which these are the words, dense and from an even word on.
+/// Returns the 64-bit elements of these words, which are dense and begin at an even word.
 pub(crate) fn of_pairs(words: &Tensor, dtype: DType) -> Result<Tensor> {
     let (layout, [shape @ .., 2]) = (words.layout(), words.shape()) else {
         return Err(Error::internal(format!("{dtype} of words of shape {:?}", words.shape())));
@@ -123,15 +123,17 @@ pub(in crate::ops) fn untracked(op: &'static str, inputs: &[&Tensor]) -> Result<
     Err(Error::Autograd(format!("{op}: {why}")))
 }
 
-/// Runs `f`, in which readers of files convert numbers of 64 bits to 32 bits, instead of returning tensors of [`DType::I64`] and
-/// [`DType::F64`]: [`Tensor::from_npy`], [`load_npz`](crate::npy::load_npz), and those of [`checkpoint`](crate::checkpoint) for
-/// safetensors and PyTorch files, but not for a run ([`TrainingState`](crate::checkpoint::TrainingState)).
+/// Runs `f`. Within `f`, file readers convert numbers of 64 bits to 32 bits, instead of returning tensors of
+/// [`DType::I64`] and [`DType::F64`]. This applies to [`Tensor::from_npy`], [`load_npz`](crate::npy::load_npz), and the
+/// readers of safetensors and PyTorch files in [`checkpoint`](crate::checkpoint). It does not apply to a training run
+/// ([`TrainingState`](crate::checkpoint::TrainingState)).
 ///
-/// `f64` is rounded to `f32`. `i64` becomes `i32`; in files of tensors, `u32` where a value needs it and none is negative. A value that
-/// does not fit is never changed: a finite `f64` beyond `f32`, or an integer beyond 32 bits, is an error in `.npy` and `.npz` files, and
-/// the tensor is named by [`StateDict::skipped`](crate::nn::StateDict::skipped) in others.
+/// `f64` is rounded to `f32`. `i64` becomes `i32`; in safetensors and PyTorch files, it becomes `u32` if a value needs
+/// it and no value is negative. A value that does not fit is never changed: a finite `f64` beyond `f32`, or an integer
+/// beyond 32 bits. In `.npy` and `.npz` files, such a value is an error. In other files,
+/// [`StateDict::skipped`](crate::nn::StateDict::skipped) names its tensor.
 ///
-/// Use it where a file of 64 bits is read to compute on an adapter, which holds no `f64`, or with layers, which compute in `f32`.
+/// Use it to read a 64-bit file for an adapter, which holds no `f64`, or for layers, which compute in `f32`.
 /// [`Module::load_state_dict`](crate::nn::Module::load_state_dict) converts by itself.
 ///
 /// ```
@@ -146,7 +148,7 @@ pub(in crate::ops) fn untracked(op: &'static str, inputs: &[&Tensor]) -> Result<
 /// ```
 ///
 /// # Errors
-/// Those of `f`.
+/// The errors of `f`.
 pub fn narrow_64_bits<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let _narrow = KEEP_LONGS.set(false);
     f()

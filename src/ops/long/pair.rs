@@ -20,7 +20,7 @@ struct OfTwo {
     formula: LongFunction,
 }
 
-/// The layout of elements, in words, of that of their words.
+/// Returns the layout of elements, in words, from the layout of their words.
 fn elements(layout: &Layout) -> Layout {
     let last = layout.shape.len() - 1;
     Layout { shape: layout.shape[..last].to_vec(), strides: layout.strides[..last].to_vec(), offset: layout.offset }

@@ -51,7 +51,7 @@ enum Pass {
     Backward,
 }
 
-/// The op. Its inputs are those of the pass, and the weights of the classes if `weighted`.
+/// The op. Its inputs are the inputs of the pass, and the weights of the classes if `weighted`.
 #[derive(Clone, Copy, Debug)]
 struct Nll {
     pass: Pass,
@@ -75,8 +75,8 @@ impl Nll {
         Ok(Some(weights.map_or(1.0, |w| w[label as usize])))
     }
 
-    /// Returns the error of label `n` in the order of memory, which is no class. Within a step on several devices, these are the
-    /// labels of a part of the batch.
+    /// Returns the error for label `n`, in the order of memory, which is not a class. Within a step on several devices,
+    /// these are the labels of a part of the batch.
     fn wrong(&self, n: usize, label: i64) -> Error {
         let within = if self.inner == 1 { String::new() } else { format!(", position {}", n % self.inner) };
         let joint = process_group::rank().is_some();
@@ -85,7 +85,8 @@ impl Nll {
         Error::argument("nll", no_class(label, &place, self.classes))
     }
 
-    /// Starts a kernel of so many labels or elements, with the gradient if there is one. `lanes` is for those whose workgroups share rows.
+    /// Starts a kernel of so many labels or elements, with the gradient if there is one. `lanes` is for kernels whose
+    /// workgroups share rows.
     fn kernel(
         &self,
         (shader, entry): (Shader<Params>, &'static str),
@@ -275,14 +276,14 @@ impl Tensor {
     /// Returns the mean cross-entropy `mean_n(−log softmax(x[n])[label[n]])` of class scores (logits, not
     /// probabilities).
     ///
-    /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32, u8 or i64) → rank 0. For label smoothing, weights or ignored
-    /// labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss). In a step on several devices, it is that of the whole
-    /// batch: see [`nn::Reduction`](crate::nn::Reduction).
+    /// Scores `[N, C, ..]` of floats and labels `[N, ..]` (u32, i32, u8 or i64) → rank 0. For label smoothing, weights
+    /// or ignored labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss). In a step on several devices, the
+    /// result is the mean of the whole batch: see [`nn::Reduction`](crate::nn::Reduction).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the inputs are of other shapes or types;
-    /// [`Error::InvalidArgument`] if a label is not below C. An adapter reports it at the next call that waits for it, and
-    /// the loss is NaN.
+    /// [`Error::InvalidArgument`] if a label is not below C. An adapter reports such a label at the next call that
+    /// waits for it, and the loss is NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -17,8 +17,9 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub(super) struct GradientSums(pub NormShape);
 
-/// x, statistics, a gradient g, the gradient sums, the weight if there is one, the result if relu follows → the gradient of
-/// x; `[2, ..]` with that of the residual if there is one. If each c has one weight, the gradient sums are over g.
+/// x, statistics, a gradient g, the gradient sums, the weight if there is one, the result if relu follows → the
+/// gradient of x; `[2, ..]` with the residual's gradient if there is a residual. If each c has one weight, the gradient
+/// sums are over g.
 #[derive(Debug)]
 pub(super) struct NormaliseBackward(pub NormShape);
 

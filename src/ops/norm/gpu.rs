@@ -78,8 +78,8 @@ pub(super) fn kernel(norm: &NormShape, (shader, entry): Entry, offsets: Params) 
     Ok(kernel.constant("RELU", norm.then as u8))
 }
 
-/// Starts a kernel with x, the statistics, the weight if there is one, and `last`: the bias or a gradient. The offset
-/// of the residual, if there is one, is that of `residual`.
+/// Starts a kernel with x, the statistics, the weight if there is one, and `last`: the bias or a gradient. The
+/// residual, if there is one, has the offset of `residual`.
 pub(super) fn over<'a>(
     norm: &NormShape,
     entry: Entry,

@@ -55,7 +55,8 @@ fn checked(name: &'static str, x: &Tensor, norm: NormShape, [weight, bias]: [Opt
     Ok(NormShape { weight: weight.is_some(), bias: bias.is_some(), ..norm })
 }
 
-/// Returns the means and variances `[2, C]` over all ranks' samples, from those of each rank; the same on all ranks.
+/// Returns the means and variances `[2, C]` over all ranks' samples, from the statistics of each rank. All ranks get
+/// the same.
 fn joined(stats: Tensor, rank: Option<&Rank>) -> Result<Tensor> {
     let Some(rank) = rank else { return Ok(stats) };
     let channels = stats.shape()[1];
@@ -121,7 +122,7 @@ impl Tensor {
     /// 2019.)
     ///
     /// # Errors
-    /// As [`Tensor::layer_norm`].
+    /// Same as [`Tensor::layer_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -134,13 +135,13 @@ impl Tensor {
         normalise_rows("rms_norm", self, norm, [weight, None])
     }
 
-    /// Normalises `[N, C, ..]` in groups of channels (group normalisation). Mean and variance are over each of `groups`
-    /// equal ranges of channels of each sample; `weight` and `bias` are `[C]`. With as many groups as channels, this is
-    /// instance normalisation. (Wu and He, "Group normalization", 2018.)
+    /// Normalises `[N, C, ..]` in groups of channels (group normalisation). Mean and variance are computed for each
+    /// sample, over each of `groups` equal ranges of channels. `weight` and `bias` are `[C]`. With as many groups as
+    /// channels, this is instance normalisation. (Wu and He, "Group normalization", 2018.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no dimension of channels, it is 0, or `groups` does not divide it;
-    /// otherwise as [`Tensor::layer_norm`].
+    /// [`Error::InvalidArgument`] if there is no dimension of channels, if it is 0, or if `groups` does not divide it;
+    /// otherwise same as [`Tensor::layer_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -171,15 +172,17 @@ impl Tensor {
     /// Normalises each channel of `[N, C, ..]` (batch normalisation): `(x − mean) / √(variance + eps) · weight + bias`.
     /// `weight`, `bias` and the running statistics are `[C]`.
     ///
-    /// In `training`, mean and variance are those of the batch, over all dimensions except C. If `running` = (mean,
-    /// variance) is given, it is updated **in place**, as in PyTorch:
-    /// `running ← (1 − momentum) · running + momentum · batch`, with the unbiased variance `Σ (x − mean)² / (n − 1)`,
-    /// while x is normalised with the biased one. Otherwise mean and variance are those of `running`, or of the batch
-    /// if `running` is `None`. (Ioffe and Szegedy, "Batch normalization", 2015.)
+    /// In `training`, mean and variance are computed from the batch, over all dimensions except C. If `running` =
+    /// (mean, variance) is given, it is updated **in place**, as in PyTorch:
+    /// `running ← (1 − momentum) · running + momentum · batch`, with the unbiased variance `Σ (x − mean)² / (n − 1)`. x
+    /// itself is normalised with the biased variance.
+    ///
+    /// Without `training`, mean and variance are the `running` ones, or computed from the batch if `running` is `None`.
+    /// (Ioffe and Szegedy, "Batch normalization", 2015.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no dimension of channels, or in training a channel has fewer than two
-    /// elements; otherwise as [`Tensor::layer_norm`].
+    /// [`Error::InvalidArgument`] if there is no dimension of channels, or if a channel has fewer than two elements in
+    /// training; otherwise same as [`Tensor::layer_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -206,7 +209,7 @@ impl Tensor {
     /// Computes `relu` of [`Tensor::batch_norm`], in one pass over the elements.
     ///
     /// # Errors
-    /// As [`Tensor::batch_norm`].
+    /// Same as [`Tensor::batch_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -232,7 +235,7 @@ impl Tensor {
     /// block. `residual` has the shape of x.
     ///
     /// # Errors
-    /// As [`Tensor::batch_norm`]; [`Error::ShapeMismatch`] if `residual` has another shape than x.
+    /// Same as [`Tensor::batch_norm`]; [`Error::ShapeMismatch`] if `residual` has another shape than x.
     ///
     /// ```
     /// # use anygpu::Tensor;

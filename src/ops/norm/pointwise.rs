@@ -23,8 +23,8 @@ pub(in crate::ops) const FORMULAS: [&str; 3] = [
 ",
 ];
 
-/// Returns the formula if the statistics are given, and the weight and the bias are those of channels. The inputs of the
-/// kernel, in vectors of four, are x, the statistics, the weight, the bias and the residual.
+/// Returns the formula if the statistics are given, and there is one weight and one bias for each channel. The inputs
+/// of the kernel, in vectors of four, are x, the statistics, the weight, the bias and the residual.
 pub(super) fn formula(
     norm: &NormShape,
     [x, stats]: [&GpuIn<Dense>; 2],

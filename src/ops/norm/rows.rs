@@ -48,7 +48,7 @@ impl Op for NormaliseRows {
         Saves::Inputs
     }
 
-    /// As that of [`Normalise`], with the statistics as its second input.
+    /// Like the gradient of [`Normalise`], with the statistics as its second input.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let stats = apply(Moments(self.0), &[&ctx.inputs[0].detach()])?;
         let (mut inputs, mut needs) = (ctx.inputs.to_vec(), ctx.needs.to_vec());

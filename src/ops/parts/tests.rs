@@ -1,7 +1,7 @@
 use crate::device::gpu::LARGEST_BINDING;
 use crate::{Device, Error, Result, Tensor};
 
-/// Calls `f` with adapters that bind no more than so many words, and compares its results with those of the host.
+/// Calls `f` with adapters that bind no more than so many words, and compares its results with the host's.
 fn same_as_on_the_host(words: usize, f: impl Fn(&Device) -> Result<Vec<Tensor>>) -> Result<()> {
     let expected = f(&Device::cpu())?;
     for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {

@@ -12,7 +12,7 @@ macro_rules! over_all {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Tensor::", stringify!($method), "`].")]
+                #[doc = concat!("Same as [`Tensor::", stringify!($method), "`].")]
                 pub fn $name(&self) -> Result<Tensor> {
                     named(stringify!($name), || self.$method(&self.all_dims(), $($argument,)? false))
                 }

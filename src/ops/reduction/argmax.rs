@@ -165,9 +165,9 @@ fn arg(x: &Tensor, dim: impl Dim, smallest: bool) -> Result<Tensor> {
 
 impl Tensor {
     /// Returns the position of the first largest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]` u32.
-    /// NaN precedes all numbers.
+    /// If there is a NaN, the result is the position of the first NaN.
     ///
-    /// For torch's `keepdim`, call [`unsqueeze`](Tensor::unsqueeze) on the result.
+    /// For PyTorch's `keepdim`, call [`unsqueeze`](Tensor::unsqueeze) on the result.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty.
@@ -183,10 +183,10 @@ impl Tensor {
     }
 
     /// Returns the position of the first smallest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]`
-    /// u32. NaN precedes all numbers.
+    /// u32. If there is a NaN, the result is the position of the first NaN.
     ///
     /// # Errors
-    /// As [`Tensor::argmax`].
+    /// Same as [`Tensor::argmax`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -198,8 +198,8 @@ impl Tensor {
         arg(self, dim, true)
     }
 
-    /// Returns the position of the first largest of all elements, in row-major order: rank 0, u32. NaN precedes all
-    /// numbers.
+    /// Returns the position of the largest of all elements, in row-major order: rank 0, u32. Of equal elements, it is
+    /// the first. If there is a NaN, the result is the position of the first NaN.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.
@@ -213,8 +213,8 @@ impl Tensor {
         named("argmax_all", || self.reshape(-1)?.argmax(0))
     }
 
-    /// Returns the position of the first smallest of all elements, in row-major order: rank 0, u32. NaN precedes all
-    /// numbers.
+    /// Returns the position of the smallest of all elements, in row-major order: rank 0, u32. Of equal elements, it is
+    /// the first. If there is a NaN, the result is the position of the first NaN.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.

@@ -104,7 +104,7 @@ impl Rows {
 ///
 /// # Errors
 ///
-/// Those of a trial of the variants.
+/// The errors of a trial of the variants.
 pub(in crate::ops) fn way(device: &impl Adapter, rows: Rows) -> Result<Way> {
     let [outer, _, inner] = rows.sizes;
     let loads = rows.loads();
@@ -142,7 +142,7 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// Those of a trial of the variants.
+    /// The errors of a trial of the variants.
     pub fn shared(&self, device: &impl Adapter, offset: usize) -> Result<Option<ColumnParams>> {
         let [outer, reduced, inner] = self.sizes;
         if inner < 2 || reduced < SHORTEST || outer == 0 || outer * inner >= LANES {
@@ -197,7 +197,7 @@ const SHORTEST_CHUNK: usize = 256;
 ///
 /// # Errors
 ///
-/// Those of a trial of the variants.
+/// The errors of a trial of the variants.
 pub(in crate::ops) fn by_chunks(device: &impl Adapter, sizes: [usize; 3]) -> Result<Sharing> {
     let [outer, reduced, inner] = sizes;
     if inner != 1 || reduced < SHORTEST_CHUNK || outer == 0 { Ok(Sharing::Alone) } else { sharing(device, sizes) }

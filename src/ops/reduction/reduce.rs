@@ -32,7 +32,7 @@ params! {
         offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize, apart: usize, step: usize, span: usize,
     }
 }
-/// The text of the operation, and that of the parts of rows.
+/// The texts of the operation, and of the parts of rows.
 pub(super) const JOIN: &str = wgsl!("reduction/join");
 pub(super) const ROW_PARTS: &str = wgsl!("reduction/row_parts");
 shader!(SHADER: Params = "reduction/reduce", after [JOIN], headers || SCALAR_HEADERS.to_vec());
@@ -57,7 +57,7 @@ const CHUNK: usize = 1024;
 /// The rows that the host adds up before it adds the result to the total, to limit the rounding error of many rows.
 const BLOCK: usize = 256;
 
-/// The elements that one task of the host reduces at least, and those of a long row that one task takes.
+/// The fewest elements that one task of the host reduces, and the elements of a long row that one task takes.
 const TASK: usize = 16 * 1024;
 const PART: usize = 1 << 16;
 
@@ -208,9 +208,9 @@ impl Reduce {
         }
     }
 
-    /// Returns for each element x the product of the others of its row. Let P be the product of those that are not 0,
-    /// and Z the number of zeros. The result is P / x if Z = 0, P if x is the only zero, and else 0, or NaN if one of
-    /// the others is infinite or NaN.
+    /// Returns for each element x the product of the other elements of its row. Let P be the product of the elements
+    /// that are not 0, and Z the number of zeros. The result is P / x if Z = 0, P if x is the only zero, and else 0, or
+    /// NaN if one of the others is infinite or NaN.
     fn products_of_the_others(&self, x: &Tensor) -> Result<Tensor> {
         let zero = x.eq(0)?.to_dtype(DType::F32)?;
         let without_zeros = x.add(&zero)?;
@@ -298,7 +298,7 @@ pub(super) fn kernels(
     }
 }
 
-/// Returns the kernel of workgroups that share columns, whose results are those of the parts.
+/// Returns the kernel of workgroups that share columns. Its results are the results of the parts.
 pub(super) fn columns_kernel(
     (x, dtype): (&Buffer, DType),
     reduction: Reduction,
@@ -440,8 +440,8 @@ pub(in crate::ops) fn countable(x: &Tensor) -> Result<Tensor> {
 impl Tensor {
     /// Returns the sum over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is 0.
     ///
-    /// The sum of floats has their type (halves are added up as f32). The sums of `u32` and `i64` have their type. The
-    /// sum of all other integers and of booleans is `i32` (`i64` in torch): sums beyond 2³¹ wrap around.
+    /// Sums of floats keep their type (halves are added up as f32). Sums of `u32` and `i64` keep their type. Sums of
+    /// all other integers and of booleans are `i32` (`i64` in PyTorch): sums beyond 2³¹ wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -458,8 +458,8 @@ impl Tensor {
         over(&countable(self)?, Reduction::Sum, dims, keepdim)
     }
 
-    /// Returns the product over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is
-    /// 1. The types are those of [`Tensor::sum`]. The gradient is also correct where elements are 0.
+    /// Returns the product over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it
+    /// is 1. The types are as in [`Tensor::sum`]. The gradient is also correct where elements are 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -475,8 +475,8 @@ impl Tensor {
         over(&countable(self)?, Reduction::Prod, dims, keepdim)
     }
 
-    /// Returns the largest element over `dims` (torch's `amax`), which become size 1 (`keepdim`) or are removed; NaN if
-    /// one is NaN. Equal elements share the gradient evenly. For the positions, use [`Tensor::argmax`].
+    /// Returns the largest element over `dims` (PyTorch's `amax`), which become size 1 (`keepdim`) or are removed; NaN
+    /// if one is NaN. Equal elements share the gradient evenly. For the positions, use [`Tensor::argmax`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or a reduced dimension is empty.
@@ -490,11 +490,11 @@ impl Tensor {
         over(self, Reduction::Max, dims, keepdim)
     }
 
-    /// Returns the smallest element over `dims` (torch's `amin`), which become size 1 (`keepdim`) or are removed; NaN
+    /// Returns the smallest element over `dims` (PyTorch's `amin`), which become size 1 (`keepdim`) or are removed; NaN
     /// if one is NaN. Equal elements share the gradient evenly.
     ///
     /// # Errors
-    /// As [`Tensor::max`].
+    /// Same as [`Tensor::max`].
     ///
     /// ```
     /// # use anygpu::Tensor;

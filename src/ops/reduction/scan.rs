@@ -37,7 +37,7 @@ const CHUNK: usize = 64;
 /// The length of a chunk of a workgroup; `LENGTH` in `shaders/reduction/scan.wgsl`.
 const LENGTH: usize = 2048;
 
-/// The running result of a reduction. Those of extremes have no gradient.
+/// The running result of a reduction. Running extremes have no gradient.
 #[derive(Debug)]
 struct Scan {
     reduction: Reduction,
@@ -116,8 +116,8 @@ impl Op for Scan {
     }
 }
 
-/// An error if the gradient is recorded and an element is 0. The gradient of a product treats zeros apart, by numbers that are outside
-/// the graph.
+/// Returns an error if the gradient is recorded and an element is 0. The gradient of a product treats zeros apart, by
+/// numbers that are outside the graph.
 pub(in crate::ops) fn without_zeros(op: &'static str, factors: &[&Tensor]) -> Result<()> {
     for x in factors.iter().filter(|_| is_recording()) {
         if x.detach().eq(0)?.any_all()?.item::<bool>()? {
@@ -195,7 +195,7 @@ fn scan<T: Word, A: Copy + Send + Sync>(
 
 impl Tensor {
     /// Returns the sum up to each element along `dim`, in the same shape. u8 and bool are summed as i32, as in
-    /// [`Tensor::sum`] (torch: i64); integers wrap around.
+    /// [`Tensor::sum`] (i64 in PyTorch). Integers wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -210,8 +210,8 @@ impl Tensor {
         apply(Scan { reduction: Reduction::Sum, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
     }
 
-    /// Returns the product up to each element along `dim`, in the same shape. u8 and bool are multiplied as i32 (torch:
-    /// i64); integers wrap around.
+    /// Returns the product up to each element along `dim`, in the same shape. u8 and bool are multiplied as i32 (i64 in
+    /// PyTorch). Integers wrap around.
     ///
     /// The gradient is also correct where elements are 0.
     ///

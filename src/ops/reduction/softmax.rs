@@ -263,7 +263,7 @@ pub(in crate::ops) fn columns<M: MulAdd>(x: &[f32], out: &mut [f32], (first, inn
     }
 }
 
-/// The gradient of softmax or of its logarithm, from its result and the gradient of that.
+/// The gradient of softmax or of its logarithm, from the result and the result's gradient.
 #[derive(Debug)]
 struct SoftmaxGrad(Softmax);
 
@@ -404,7 +404,7 @@ impl Tensor {
     /// Returns `x − log Σ exp(x)` along `dim`, without overflow, in the same shape.
     ///
     /// # Errors
-    /// As [`Tensor::softmax`].
+    /// Same as [`Tensor::softmax`].
     pub fn log_softmax(&self, dim: impl Dim) -> Result<Tensor> {
         softmax(self, dim, true)
     }

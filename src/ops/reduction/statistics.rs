@@ -1,4 +1,5 @@
-//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type but f64.
+//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type except
+//! f64.
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -41,7 +42,8 @@ fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
 /// Computes the variance in two passes, the mean and then the squares of the deviations, to avoid cancellation.
 fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
     let free = (reduced(x, dims) as f64 - correction).max(0.0);
-    // The deviations add up to 0, so that the mean does not contribute to the gradient, but to the gradient of that.
+    // The deviations add up to 0, so the mean does not contribute to the gradient. It does contribute to the gradient
+    // of the gradient.
     // Without degrees of freedom the gradient is infinite, and its sum, the gradient of the mean, would be NaN.
     let mean = mean(x, dims, true)?;
     let deviation = x.sub(&if free > 0.0 { mean } else { mean.detach() })?;
@@ -71,11 +73,12 @@ impl Tensor {
     /// Returns the variance `Σ (x − mean)² / max(0, n − correction)` over `dims`, which become size 1 (`keepdim`) or
     /// are removed.
     ///
-    /// A `correction` of 1 (torch's default; Bessel's) estimates the variance of the population that the elements are a
-    /// sample of; 0 returns the variance of the elements themselves. NaN if `n ≤ correction` and all deviations are 0.
+    /// A `correction` of 1 (PyTorch's default; Bessel's correction) estimates the variance of the population from which
+    /// the elements are a sample. A `correction` of 0 returns the variance of the elements themselves. The result is
+    /// NaN if `n ≤ correction` and all deviations are 0.
     ///
     /// # Errors
-    /// As [`Tensor::mean`].
+    /// Same as [`Tensor::mean`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -91,7 +94,7 @@ impl Tensor {
     /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient at 0 is 0.
     ///
     /// # Errors
-    /// As [`Tensor::mean`].
+    /// Same as [`Tensor::mean`].
     pub fn std(&self, dims: impl Dims, correction: f64, keepdim: bool) -> Result<Tensor> {
         let dims = &distinct("std", dims, self.shape())?;
         root(&variance(&wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
@@ -119,7 +122,7 @@ impl Tensor {
     /// Returns whether all elements over `dims` are not 0, as bool; NaN is not 0. Over an empty dimension it is true.
     ///
     /// # Errors
-    /// As [`Tensor::any`].
+    /// Same as [`Tensor::any`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -138,7 +141,7 @@ impl Tensor {
     /// an empty dimension it is −∞.
     ///
     /// # Errors
-    /// As [`Tensor::mean`].
+    /// Same as [`Tensor::mean`].
     ///
     /// ```
     /// # use anygpu::Tensor;

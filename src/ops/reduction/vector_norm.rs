@@ -9,16 +9,16 @@ use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns the p-norm over `dims`, which become size 1 (`keepdim`) or are removed: `(Σ |x|ᵖ)^(1/p)`. For an
-    /// infinite p it is the largest `|x|`, for −∞ the smallest, and for 0 the number of elements that are not 0
-    /// (torch's `linalg.vector_norm`).
+    /// Returns the p-norm over `dims`, `(Σ |x|ᵖ)^(1/p)`, like PyTorch's `linalg.vector_norm`. The dimensions become
+    /// size 1 (`keepdim`) or are removed. For an infinite p, the norm is the largest `|x|`; for −∞ the smallest; for 0
+    /// the number of elements that are not 0.
     ///
-    /// Its gradient is 0 where the norm is 0. It is computed as f32 (f64 as f64), so that `|x|ᵖ` may overflow although the norm does
-    /// not.
+    /// The gradient is 0 where the norm is 0. The norm is computed as f32 (f64 as f64), so `|x|ᵖ` may overflow even if
+    /// the norm does not.
     ///
     /// # Errors
-    /// As [`Tensor::mean`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) also for an infinite p over an empty
-    /// dimension.
+    /// Same as [`Tensor::mean`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) also for an infinite p over
+    /// an empty dimension.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -52,7 +52,7 @@ impl Tensor {
     /// Returns the p-norm of all elements, of rank 0: see [`Tensor::norm`].
     ///
     /// # Errors
-    /// As [`Tensor::norm`].
+    /// Same as [`Tensor::norm`].
     pub fn norm_all(&self, p: f32) -> Result<Tensor> {
         named("norm_all", || self.norm(p, self.all_dims(), false))
     }

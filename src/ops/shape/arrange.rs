@@ -86,7 +86,7 @@ impl Tensor {
     /// Joins tensors of one shape along a new dimension `dim`: n tensors of `[a, b]` at `dim` 0 → `[n, a, b]`.
     ///
     /// # Errors
-    /// As [`Tensor::cat`]; `dim` may be at most the rank.
+    /// Same as [`Tensor::cat`]; `dim` may be at most the rank.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -105,7 +105,7 @@ impl Tensor {
         })
     }
 
-    /// Splits dimension `dim` into parts of `size` elements. The last part may be smaller. Views.
+    /// Splits dimension `dim` into parts of `size` elements. The last part may be smaller. The parts are views.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or `size` is 0.
@@ -148,7 +148,8 @@ impl Tensor {
         starts.zip(sizes).map(|(start, &size)| self.narrow(dim, start, size)).collect()
     }
 
-    /// Splits dimension `dim` into at most `count` parts of equal size. The last part may be smaller. Views.
+    /// Splits dimension `dim` into at most `count` parts of equal size. The last part may be smaller. The parts are
+    /// views.
     ///
     /// A part has ⌈n / count⌉ elements, so there may be fewer than `count` parts: 5 elements in 4 chunks are 2 + 2 + 1.
     ///
@@ -173,7 +174,8 @@ impl Tensor {
     /// Further leading `times` add dimensions, as in PyTorch (and NumPy's `tile`).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are fewer `times` than dimensions; if the device has no room for the copy.
+    /// [`Error::InvalidArgument`] if there are fewer `times` than dimensions; an error if the device has no room for
+    /// the copy.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -204,7 +206,8 @@ impl Tensor {
         Ok(out)
     }
 
-    /// Reverses the order of the elements along some dimensions; the same shape. Always a copy: no stride is negative.
+    /// Reverses the order of the elements along some dimensions. The shape does not change. The result is always a
+    /// copy: no stride is negative.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a dimension does not exist or is named twice.

@@ -125,7 +125,7 @@ impl Op for Cat {
             expect_dtype("cat", other, first.dtype())?;
             let fits = |d: usize| d == self.dim || other.shape()[d] == shape[d];
             if other.rank() != first.rank() || !(0..first.rank()).all(fits) {
-                let detail = format!("all sizes but that of dimension {} must be equal", self.dim);
+                let detail = format!("all sizes must be equal, except in dimension {}", self.dim);
                 return Err(Error::shapes("cat", first.shape(), other.shape(), detail));
             }
             let whole = shape[self.dim].checked_add(other.shape()[self.dim]);
@@ -249,8 +249,8 @@ impl Tensor {
         named("contiguous", || duplicate(self))
     }
 
-    /// Returns a copy in memory of its own, in the graph: what PyTorch's `clone` does. `clone` of a [`Tensor`] is another
-    /// handle of the same elements.
+    /// Returns a copy in its own memory, in the graph, like PyTorch's `clone`. Rust's `clone` of a [`Tensor`] returns
+    /// another handle of the same elements.
     ///
     /// # Errors
     /// If the device has no room for the copy.

@@ -35,7 +35,7 @@ params! {
 shader!(SHADER: Params = "shape/pad");
 shader!(GRAD_SHADER: GradParams = "shape/pad_grad");
 
-/// What [`Tensor::pad`] puts around a tensor.
+/// The elements that [`Tensor::pad`] puts around a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Padding {
     /// One value, converted to the tensor's type.
@@ -256,12 +256,12 @@ impl Op for Fold {
 impl Tensor {
     /// Adds elements around the tensor. `margins` has a pair `(before, after)` for each of the *last* dimensions, in
     /// the dimensions' order: two pairs pad the height and then the width of `[N, C, H, W]`. (PyTorch's `F.pad` takes
-    /// one flat list that starts at the last dimension.) Any type, any rank.
+    /// one flat list that starts at the last dimension.) The tensor may have any type and any rank.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or a dimension has too few elements for a
-    /// margin (see [`Padding`]); on adapters, for more than eight dimensions, and in the gradient of an edge that is
-    /// replicated more than 60 000 times.
+    /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or if a dimension has too few elements for a
+    /// margin (see [`Padding`]). On adapters also for more than eight dimensions, and in the gradient of an edge that
+    /// is replicated more than 60 000 times.
     ///
     /// ```
     /// # use anygpu::{Padding, Tensor};

@@ -102,7 +102,7 @@ impl Tensor {
     /// Repeats dimensions of size 1 and adds leading ones without a copy: PyTorch's name for [`Tensor::broadcast_to`].
     ///
     /// # Errors
-    /// As [`Tensor::broadcast_to`].
+    /// Same as [`Tensor::broadcast_to`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -53,11 +53,11 @@ impl Tensor {
         Ok(crate::autograd::record(ToDevice, &[self], moved))
     }
 
-    /// As [`Tensor::to`], for an executor: a thread that must not wait, such as that of a page in a browser. Elsewhere it waits when it is
-    /// polled.
+    /// Like [`Tensor::to`], for an executor. Use it on threads that must not wait, such as a browser page's thread.
+    /// Elsewhere, it waits when it is polled.
     ///
     /// # Errors
-    /// Those of [`Tensor::to`].
+    /// Same as [`Tensor::to`].
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

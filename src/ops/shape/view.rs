@@ -198,8 +198,9 @@ impl Tensor {
     /// given as: an array `[-1, 3]`, a tuple `(-1, n)`, a slice, a vector, a number.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements; [`Error::InvalidArgument`] if there are
-    /// two −1 or another negative size, or no size fits in the place of −1, or every size does (0 elements and a size 0).
+    /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements. [`Error::InvalidArgument`] if there
+    /// are two −1 or another negative size, or if no size fits in the place of −1, or every size fits (0 elements and
+    /// another size of 0).
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -222,8 +223,8 @@ impl Tensor {
         self.contiguous()?.view(View::Reshape(shape))
     }
 
-    /// Joins all dimensions from `dim` on into one, as PyTorch's `flatten(start_dim)`: `[N, C, H, W]` from 1 is
-    /// `[N, C·H·W]`.
+    /// Joins all dimensions from `dim` on into one, like PyTorch's `flatten(start_dim)`: with `dim` 1, `[N, C, H, W]`
+    /// becomes `[N, C·H·W]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.

@@ -7,19 +7,19 @@ use crate::ops::long::refuse;
 use crate::ops::{expect_float, named, same_device};
 use crate::tensor::Tensor;
 
-/// How [`Tensor::grid_sample`] computes a value from the pixels around its position.
+/// The method by which [`Tensor::grid_sample`] computes a value from the pixels around its position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GridMode {
-    /// Between the pixels next to it: bilinear in two dimensions, trilinear in three.
+    /// Linear interpolation between the neighbouring pixels: bilinear in two dimensions, trilinear in three.
     #[default]
     Bilinear,
-    /// The nearest pixel; of equally near ones the even one.
+    /// The nearest pixel; ties go to the even one.
     Nearest,
     /// A cubic convolution with a = −0.75; for two dimensions only.
     Bicubic,
 }
 
-/// What [`Tensor::grid_sample`] finds outside of the image.
+/// The values that [`Tensor::grid_sample`] reads outside of the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GridPadding {
     /// Zeros.
@@ -149,15 +149,16 @@ fn sampled(x: &Tensor, grid: &Tensor, how: Sampling) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Samples images at the positions of a grid: `[N, C, H, W]` and `[N, h, w, 2]` → `[N, C, h, w]`, or
-    /// `[N, C, D, H, W]` and `[N, d, h, w, 3]` → `[N, C, d, h, w]`. This is `torch.nn.functional.grid_sample`.
+    /// Samples images at the positions of a grid, like `torch.nn.functional.grid_sample`: `[N, C, H, W]` and
+    /// `[N, h, w, 2]` → `[N, C, h, w]`, or `[N, C, D, H, W]` and `[N, d, h, w, 3]` → `[N, C, d, h, w]`.
     ///
-    /// A position is `(x, y)` or `(x, y, z)`, each from −1 to 1 within the image: with `align_corners` the ends are the
-    /// centres of the first and the last pixel, else the borders of the image. Images and grid have gradients.
+    /// A position is `(x, y)` or `(x, y, z)`, each from −1 to 1 within the image. With `align_corners`, −1 and 1 are
+    /// the centres of the first and the last pixel. Otherwise they are the borders of the image. Images and grid have
+    /// gradients.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the shapes are not as above, an image has no pixels, or [`GridMode::Bicubic`] is
-    /// asked for three dimensions; [`Error::DTypeMismatch`] unless both are of one float type;
+    /// [`Error::InvalidArgument`] if the shapes are not as above, if an image has no pixels, or if the mode is
+    /// [`GridMode::Bicubic`] in three dimensions; [`Error::DTypeMismatch`] unless both are of one float type;
     /// [`Error::DeviceMismatch`].
     ///
     /// ```
@@ -186,7 +187,7 @@ impl Tensor {
             let dims = shape.len().wrapping_sub(2);
             let fits = (2..=3).contains(&dims) && at.len() == dims + 2 && at[dims + 1] == dims && at[0] == shape[0];
             if !fits || (mode == GridMode::Bicubic && dims == 3) || shape[2..].contains(&0) {
-                let detail = format!("images of {shape:?} cannot be sampled {mode:?} at a grid of {at:?}");
+                let detail = format!("images of {shape:?} cannot be sampled by {mode:?} at a grid of {at:?}");
                 return Err(Error::argument("grid_sample", detail));
             }
             refuse("grid_sample", [self])?;

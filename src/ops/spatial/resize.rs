@@ -24,24 +24,26 @@ params! {
 }
 shader!(SHADER: Params = "spatial/resize");
 
-/// The method by which [`Tensor::interpolate`] finds values between pixels. With L input and O output pixels, the
-/// position of pixel o is:
+/// The method by which [`Tensor::interpolate`] finds values between pixels. Each method says the position of output
+/// pixel o, for L input pixels and O output pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// `⌊o·L / O⌋`: PyTorch's `"nearest"`.
     Nearest,
     /// `⌊(o + ½)·L / O⌋`, the pixel that holds the centre of the new pixel: PyTorch's `"nearest-exact"`.
     NearestExact,
-    /// Between the two pixels next to its position; in two dimensions this is bilinear, in three trilinear.
+    /// Linear interpolation between the two pixels next to the position: bilinear in two dimensions, trilinear in
+    /// three.
     Linear {
-        /// Whether the centres of the first and last pixels keep their places: then the position is
-        /// `o·(L − 1) / (O − 1)`. Otherwise the images' borders keep theirs: `(o + ½)·L / O − ½`, but at least 0.
+        /// Whether the centres of the first and last pixels keep their places. Then the position is
+        /// `o·(L − 1) / (O − 1)`. Otherwise the borders of the image keep their places, and the position is
+        /// `(o + ½)·L / O − ½`, but at least 0.
         align_corners: bool,
     },
-    /// A cubic convolution of the four pixels around its position, with a = −0.75; in two dimensions this is PyTorch's
-    /// `"bicubic"`. Pixels beyond the edges are equal to the edge's.
+    /// A cubic convolution of the four pixels around the position, with a = −0.75; in two dimensions this is PyTorch's
+    /// `"bicubic"`. Pixels beyond an edge are equal to the edge's pixel.
     Cubic {
-        /// As in `Linear`; otherwise the position is `(o + ½)·L / O − ½`, also below 0.
+        /// As in `Linear`, except that without it the position `(o + ½)·L / O − ½` may also be below 0.
         align_corners: bool,
     },
 }
@@ -235,11 +237,11 @@ impl Op for ResizeGrad {
 
 impl Tensor {
     /// Resizes images: `[N, C, ..]` with `D` more dimensions → `[N, C, size..]`; `D` is 2 for `[N, C, H, W]`. This is
-    /// `F.interpolate(x, size, mode, align_corners)`. As there, images are not smoothed first.
+    /// PyTorch's `F.interpolate(x, size, mode, align_corners)`. As in PyTorch, images are not smoothed first.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the rank of the input is not `D + 2`, a size is 0, or, on adapters, in the
-    /// gradient of an enlargement by more than 29 000; [`Error::DTypeMismatch`] unless the type is a float.
+    /// [`Error::InvalidArgument`] if the rank of the input is not `D + 2`, or if a size is 0. On adapters also in the
+    /// gradient of an enlargement by more than 29 000. [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```
     /// # use anygpu::{Interpolation, Tensor};

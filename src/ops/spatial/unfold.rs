@@ -42,7 +42,7 @@ window_setters! {
 }
 
 impl<const D: usize> Unfold<D> {
-    /// Returns windows of a size, one at each pixel, without padding and dilation.
+    /// Returns windows of size `kernel`, one at each pixel, without padding and dilation.
     pub fn new(kernel: impl Sizes<D>) -> Self {
         let window = WindowParams { kernel: kernel.sizes(), stride: [1; D], padding: [0; D], dilation: [1; D] };
         Unfold { window }
@@ -172,8 +172,8 @@ impl Op for ToPlanes {
 }
 
 impl Tensor {
-    /// Returns the pixels under windows as columns: `[N, C, H, W]` → `[N, C · kh · kw, L]` with L windows, in rows. This is
-    /// `torch.nn.functional.unfold` (im2col), not `torch.Tensor.unfold`. Padding is 0.
+    /// Returns the pixels under windows as columns: `[N, C, H, W]` → `[N, C · kh · kw, L]` with L windows, in rows.
+    /// This is `torch.nn.functional.unfold` (im2col), not `torch.Tensor.unfold`. Pixels in the padding are 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this is not `[N, C, H, W]`, the windows do not fit, or a size of them is 0.
@@ -192,11 +192,12 @@ impl Tensor {
         apply(ToColumns(over(windows.window, "unfold", [h, w], false)?), &[self])
     }
 
-    /// Adds columns up to images of a size, the reverse of [`Tensor::unfold`]: `[N, C · kh · kw, L]` → `[N, C, h, w]`.
-    /// Pixels under several windows are the sums of their columns. This is `torch.nn.functional.fold` (col2im).
+    /// Adds columns up to images of size `size`, the reverse of [`Tensor::unfold`]: `[N, C · kh · kw, L]` →
+    /// `[N, C, h, w]`. A pixel under several windows is the sum of their columns. This is `torch.nn.functional.fold`
+    /// (col2im).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the columns are not those of such windows on an image of that size;
+    /// [`Error::InvalidArgument`] if the columns do not match these windows on an image of that size;
     /// [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```

@@ -8,7 +8,7 @@ use crate::ops::elementwise::binary::run::binary;
 use crate::ops::{Operand, Scalar};
 use crate::tensor::Tensor;
 
-/// A part of a formula: a number, or the tensor or the error of a computation.
+/// A part of a formula: a number, or a tensor, or the error of a computation.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Formula {
@@ -16,7 +16,7 @@ pub enum Formula {
     Value(Result<Tensor>),
 }
 
-/// What can stand in a formula: tensors, results that are tensors, numbers.
+/// A value that can stand in a formula: a tensor, a `Result` of a tensor, or a number.
 #[doc(hidden)]
 pub trait Term {
     fn term(&self) -> Formula;
@@ -110,15 +110,16 @@ impl Neg for Formula {
     }
 }
 
-/// Computes a formula of tensors and numbers with `+ - * / %`, without a `?` for each step. Returns a `Result<Tensor>`: the first
-/// error, if there is one.
+/// Computes a formula of tensors and numbers with `+ - * / %`, without a `?` for each step. Returns a `Result<Tensor>`:
+/// the value, or the first error.
 ///
-/// What stands between the operators is a tensor, a reference to one, a number, or a call that returns a tensor or a
-/// `Result<Tensor>`; tensors are not moved. The operators broadcast and choose types as those of [`Tensor`](crate::Tensor) do, with
-/// the precedence of Rust. A method may follow parentheses: `(a + b).sqrt()`. (Such parentheses contain a `?`, so that the
-/// function around them has to return a `Result`.)
+/// Each operand is a tensor, a reference to a tensor, a number, or a call that returns a tensor or a `Result<Tensor>`.
+/// Tensors are not moved. The operators broadcast and choose types like the operators of [`Tensor`](crate::Tensor),
+/// with Rust's precedence. A method may follow parentheses: `(a + b).sqrt()`. Such parentheses contain a `?`, so the
+/// function around them has to return a `Result`.
 ///
-/// The loss of a variational autoencoder (Kingma and Welling, 2014), and that of a diffusion model (Ho et al., 2020):
+/// The loss of a variational autoencoder (Kingma and Welling, 2014), and the loss of a diffusion model (Ho et al.,
+/// 2020):
 ///
 /// ```
 /// use anygpu::{Tensor, t};

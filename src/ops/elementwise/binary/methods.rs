@@ -1,5 +1,5 @@
-//! Public functions of two elements that the table does not write: a sum, whose documentation the others refer to, and those of
-//! operands of one type.
+//! Public functions of two elements that the table does not write: the sum, whose documentation the others refer to,
+//! and functions of operands of one type.
 
 use super::BinaryFn;
 use super::operand::{Operand, Scalar};
@@ -9,12 +9,12 @@ use crate::ops::named;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns `a + b` of two tensors, broadcast by NumPy's rule, or of a tensor and a number.
+    /// Returns `a + b` of two tensors, or of a tensor and a number. Shapes are broadcast by NumPy's rule.
     ///
-    /// Tensors of two types are converted to one by PyTorch's rule ([`DType::promote`](crate::DType::promote)). A
-    /// number changes the type only if it is of a higher kind ([`Scalar`]). Integers wrap around; booleans are added by
-    /// `or`. The operators `+ - * / %` are the same functions, with an `f32` or `i32` on either side; for other
-    /// numbers, call the methods, `x.add(v)`.
+    /// Tensors of two types are converted to one type by PyTorch's rule ([`DType::promote`](crate::DType::promote)). A
+    /// number changes the type only if it is of a higher kind ([`Scalar`]). Integers wrap around. Booleans are added by
+    /// `or`. The operators `+ - * / %` call these methods, with an `f32` or `i32` on either side. For numbers of other
+    /// types, call the method: `x.add(v)`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch)
@@ -48,7 +48,7 @@ macro_rules! typed_methods {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// As [`Tensor::add`].
+                /// Same as [`Tensor::add`].
                 pub fn $name(&self, $other: $t) -> Result<Tensor> {
                     let $x = self;
                     named(stringify!($name), || $result)
@@ -59,12 +59,14 @@ macro_rules! typed_methods {
 }
 
 typed_methods! {
-    /// Returns true where neither is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    /// Returns true where both elements are not 0 (or are true), as [`DType::Bool`](crate::DType::Bool). Shapes are
+    /// broadcast by NumPy's rule.
     logical_and(x, other: &Tensor) => logical(BinaryFn::And, x, other);
-    /// Returns true where any is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    /// Returns true where at least one element is not 0 (or is true), as [`DType::Bool`](crate::DType::Bool). Shapes
+    /// are broadcast by NumPy's rule.
     logical_or(x, other: &Tensor) => logical(BinaryFn::Or, x, other);
-    /// Returns true where only one is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's
-    /// rule.
+    /// Returns true where exactly one element is not 0 (or is true), as [`DType::Bool`](crate::DType::Bool). Shapes are
+    /// broadcast by NumPy's rule.
     logical_xor(x, other: &Tensor) => logical(BinaryFn::Xor, x, other);
     /// Returns `x + value`: [`Tensor::add`] of a number.
     add_scalar(x, value: impl Into<Scalar>) => x.add(value.into());

@@ -1,5 +1,5 @@
-//! Functions of two elements: what a row of the table has. A row has each formula in Rust and in WGSL, for each type that kernels
-//! compute with, and the gradients of both operands. The rows are in `table`.
+//! Functions of two elements, and the contents of their rows in the table. A row has each formula in Rust and in WGSL,
+//! for each type that kernels compute with, and the gradients of both operands. The rows are in `table`.
 //!
 //! The WGSL formula is put before `binary.wgsl` as a header. It calls functions `m_…` of `float_pairs.wgsl`, or the
 //! functions of whole numbers of `whole_pairs.wgsl`.
@@ -30,7 +30,7 @@ pub(crate) use run::of_two;
 pub(crate) use table::BinaryFn;
 
 shader!(SHADER: StridedParams = "elementwise/binary", after [STRIDED, FOURS], headers || headers(Calls::Nothing));
-// The same shader with the functions for rows of floats, and with those for rows of integers.
+// The same shader twice: with the functions for rows of floats, and with the functions for rows of integers.
 shader!(FLOATS: StridedParams = "elementwise/binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers(Calls::OfFloats));
 shader!(WHOLE: StridedParams = "elementwise/binary" named "binary_whole", after [STRIDED, FOURS, WHOLE_PAIRS], headers || headers(Calls::OfWhole));
 
@@ -83,9 +83,9 @@ impl Chain<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
     Nothing,
-    /// Those of floats, `m_…`.
+    /// Functions of floats, `m_…`.
     OfFloats,
-    /// Those of whole numbers.
+    /// Functions of whole numbers.
     OfWhole,
 }
 
@@ -135,7 +135,7 @@ const OUT: u32 = 4;
 /// The gradient of one operand.
 struct Side {
     reads: u32,
-    /// Whether it changes with what it reads by jumps only.
+    /// Whether the gradient changes only by jumps with what it reads.
     jumps: bool,
     gradient: PairGradient,
 }
@@ -145,12 +145,12 @@ const fn smooth(reads: u32, gradient: PairGradient) -> Side {
     Side { reads, jumps: false, gradient }
 }
 
-/// Returns a gradient that is that of the result times a factor which only jumps.
+/// Returns a gradient that is the result's gradient times a piecewise constant factor.
 const fn jumps(reads: u32, gradient: PairGradient) -> Side {
     Side { reads, jumps: true, gradient }
 }
 
-/// A row of the table: all of a function but its name.
+/// A row of the table: everything about a function except its name.
 pub(in crate::ops) struct Pair {
     pub types: Types,
     /// The gradients of the first and the second operand; a function without them cannot be differentiated.
@@ -158,7 +158,7 @@ pub(in crate::ops) struct Pair {
     onnx: Onnx<PairComposition>,
 }
 
-/// Returns what is read of the inputs of an op, of which each is an operand, and of the result.
+/// Returns what a gradient reads of an op's inputs and of its result. `inputs` says which operand each input is.
 fn saves(reads: u32, inputs: &[u32]) -> Saves {
     let bits = inputs.iter().enumerate().map(|(i, operand)| u32::from(reads & operand != 0) << i).sum();
     match (bits, reads & OUT != 0) {
@@ -176,8 +176,8 @@ impl Pair {
         self.types.f32.as_ref().map(|function| function.header)
     }
 
-    /// Returns the function for a type that kernels compute with; `None` if there is none. Types of 64 bits have a function of their
-    /// own where the type of 32 bits has one.
+    /// Returns the function for a type that kernels compute with; `None` if there is none. A 64-bit type has a function
+    /// exactly where the 32-bit type has one.
     pub fn for_type(&self, dtype: DType) -> Option<&TypedFunction> {
         match dtype {
             DType::F32 | DType::F64 => self.types.f32.as_ref(),
@@ -187,14 +187,14 @@ impl Pair {
         }
     }
 
-    /// Returns what the gradients of some operands read of the inputs of an op, of which each is an operand.
+    /// Returns what the gradients of some operands read of an op's inputs. `inputs` says which operand each input is.
     fn saves(&self, inputs: &[u32]) -> Saves {
         let Some(sides) = &self.gradient else { return Saves::Nothing };
         let reads = |operand: u32| sides[if operand == A { 0 } else { 1 }].reads;
         saves(inputs.iter().fold(0, |all, &operand| all | reads(operand)), inputs)
     }
 
-    /// Returns what the gradient of one of the inputs of an op, of which each is an operand, changes with, but by jumps.
+    /// Returns what the gradient of one input depends on, except by jumps. `inputs` says which operand each input is.
     fn changes_with(&self, input: usize, inputs: &[u32]) -> Saves {
         let Some(sides) = &self.gradient else { return Saves::Nothing };
         let side = &sides[if inputs[input] == A { 0 } else { 1 }];

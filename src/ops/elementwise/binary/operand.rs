@@ -12,8 +12,8 @@ use crate::ops::long::scalar;
 use crate::ops::same_device;
 use crate::tensor::Tensor;
 
-/// A number as an operand, of one of Python's three kinds. It never changes the type of a tensor of its own kind or of
-/// a higher one (bool < integer < float).
+/// A number as an operand, of one of Python's three kinds (bool < integer < float). It never changes the type of a
+/// tensor of its own kind or of a higher one.
 ///
 /// ```
 /// # use anygpu::{DType, Tensor};
@@ -165,9 +165,9 @@ impl std::fmt::Debug for Operand<'_> {
 }
 
 /// Implements the operators for tensors, by reference or by value, and for numbers, on either side. There is one float
-/// type and one integer type: with two, the type of the number in `(&x * 0.5)?` would be ambiguous. The right operand may
-/// be a `Result`. The left one may not, nor the right one of a number: Rust's orphan rule requires that the first of the
-/// two types which is not a parameter is one of this crate.
+/// type and one integer type: with two, the type of the number in `(&x * 0.5)?` would be ambiguous. The right operand
+/// may be a `Result`. The left one may not, nor the right one of a number: by Rust's orphan rule, the first of the two
+/// types that is not a parameter must belong to this crate.
 macro_rules! operators {
     ($($trait:ident $method:ident;)*) => {$(
         operators! { @ $trait $method [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor]

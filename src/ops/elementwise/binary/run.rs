@@ -66,8 +66,8 @@ pub(in crate::ops) fn binary(function: BinaryFn, a: Operand, b: Operand) -> Resu
     }
 }
 
-/// Returns i32 and u32 numbers as u32 numbers that compare as they do, though no type holds both: where the signed number
-/// is negative, 0 and 1.
+/// Returns i32 and u32 numbers as u32 numbers that compare in the same way, though no type holds both: 0 and 1 where
+/// the signed number is negative.
 fn comparable(op: &'static str, signed: &Tensor, unsigned: &Tensor) -> Result<[Tensor; 2]> {
     same_device(op, &[signed, unsigned])?;
     broadcast_shapes(op, signed.shape(), unsigned.shape())?;

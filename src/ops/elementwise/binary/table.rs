@@ -1,4 +1,5 @@
-//! The table of the functions of two elements. A row is all that the library knows of a function, and the method that users call.
+//! The table of the functions of two elements. A row has all that the library knows of a function, and the method that
+//! users call.
 
 use super::operand::Operand;
 use super::run::binary;
@@ -10,8 +11,9 @@ use crate::ops::long::pair::{truths, values};
 use crate::ops::no_gradient;
 use crate::tensor::Tensor;
 
-/// Defines the functions: the enum, a row for each, and the methods of those that begin with documentation. The others have methods
-/// of their own in `methods.rs`; factors are parts of gradients, with the name of the function whose gradient it is.
+/// Defines the functions: the enum, a row for each, and the methods of those that begin with documentation. The others
+/// have methods of their own in `methods.rs`. Factors are parts of gradients, and have the name of the function that
+/// the gradient belongs to.
 macro_rules! functions {
     (
         $($(#[$doc:meta])+ $method:ident => $id:ident { $($row:tt)* })*
@@ -66,7 +68,7 @@ macro_rules! functions {
                 $(#[$doc])+
                 ///
                 /// # Errors
-                /// As [`Tensor::add`].
+                /// Same as [`Tensor::add`].
                 pub fn $method<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
                     binary(BinaryFn::$id, self.into(), other.into())
                 }
@@ -158,7 +160,7 @@ macro_rules! bits {
 
 const NO_TYPES: Types = Types { truth: false, f32: None, i32: None, u32: None, f64: None, i64: None };
 
-/// Returns whether a number of places is within those of i64.
+/// Returns whether a shift by this number of places stays within the 64 bits of an i64.
 fn within(places: i64) -> bool {
     (0..64).contains(&places)
 }
@@ -229,8 +231,9 @@ functions! {
         gradient: Some([jumps(0, |d| d.unchanged()), jumps(A | B, |d| d.times(BinaryFn::DivTrunc, d.a, d.b)?.neg())]),
         onnx: Composed(PairComposition::Fmod),
     }
-    /// Returns `aᵇ`; see [`Tensor::add`] for broadcasting and types. As in C's `pow`, it is NaN for negative a unless b
-    /// is whole, and 1 for b = 0. Integers wrap around; their negative powers are 0, except those of ±1.
+    /// Returns `aᵇ`; see [`Tensor::add`] for broadcasting and types. As in C's `pow`, the result is NaN for negative a
+    /// unless b is whole, and 1 for b = 0. Integers wrap around. Negative powers of integers are 0, except the powers
+    /// of ±1.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -246,7 +249,8 @@ functions! {
         ]),
         onnx: Operator("Pow"),
     }
-    /// Returns the larger of two elements; NaN if one is NaN. The gradient goes to the larger, half to each if equal.
+    /// Returns the larger of two elements; NaN if one is NaN. The gradient goes to the larger element; equal elements
+    /// get half each.
     maximum => Maximum {
         types: numbers!(larger, "m_max(x, y)", "max(x, y)"),
         gradient: Some([
@@ -255,7 +259,8 @@ functions! {
         ]),
         onnx: Operator("Max"),
     }
-    /// Returns the smaller of two elements; NaN if one is NaN. The gradient goes to the smaller, half to each if equal.
+    /// Returns the smaller of two elements; NaN if one is NaN. The gradient goes to the smaller element; equal elements
+    /// get half each.
     minimum => Minimum {
         types: numbers!(smaller, "m_min(x, y)", "min(x, y)"),
         gradient: Some([
@@ -275,8 +280,8 @@ functions! {
         ]),
         onnx: Nothing,
     }
-    /// Returns the bits that both integers have; of booleans, whether both are true. See [`Tensor::add`] for broadcasting
-    /// and types; floats are an error.
+    /// Returns the bitwise AND of two integers: the bits that are set in both. For booleans, returns whether both are
+    /// true. See [`Tensor::add`] for broadcasting and types; floats are an error.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -291,20 +296,22 @@ functions! {
         gradient: None,
         onnx: Operator("BitwiseAnd"),
     }
-    /// Returns the bits that any of two integers has; of booleans, whether any is true. Floats are an error.
+    /// Returns the bitwise OR of two integers: the bits that are set in at least one of them. For booleans, returns
+    /// whether at least one is true. Floats are an error.
     bitwise_or => BitwiseOr {
         types: whole!(|x, y| x | y, "x | y", |x, y| x | y),
         gradient: None,
         onnx: Operator("BitwiseOr"),
     }
-    /// Returns the bits that only one of two integers has; of booleans, whether only one is true. Floats are an error.
+    /// Returns the bitwise XOR of two integers: the bits that are set in exactly one of them. For booleans, returns
+    /// whether exactly one is true. Floats are an error.
     bitwise_xor => BitwiseXor {
         types: whole!(|x, y| x ^ y, "x ^ y", |x, y| x ^ y),
         gradient: None,
         onnx: Operator("BitwiseXor"),
     }
-    /// Returns the integers a with their bits shifted b places to the left. All bits are lost if b is negative or not
-    /// below 32 (64 for i64). Floats and booleans are an error.
+    /// Returns the integers a shifted left by b bits. The result is 0 if b is negative or not below 32 (64 for i64).
+    /// Floats and booleans are an error.
     bitwise_left_shift => LeftShift {
         types: whole!(
             |x, y| if (0..32).contains(&y) { x << y } else { 0 },
@@ -314,8 +321,8 @@ functions! {
         gradient: None,
         onnx: Nothing,
     }
-    /// Returns the integers a with their bits shifted b places to the right; the signs of i32 and i64 are kept. Nothing else is
-    /// left if b is negative or not below 32 (64 for i64). Floats and booleans are an error.
+    /// Returns the integers a shifted right by b bits; i32 and i64 keep their sign. If b is negative or not below 32
+    /// (64 for i64), the result is 0, or −1 for a negative a. Floats and booleans are an error.
     bitwise_right_shift => RightShift {
         // A shift by more leaves the sign.
         types: whole!(

@@ -79,7 +79,7 @@ impl Op for UnaryGrad {
         Ok(vec![kernel.each(count.div_ceil(each)).pointwise(call)])
     }
 
-    /// The gradient is linear in that of the result; the row has the derivative of its factor.
+    /// The gradient is linear in the result's gradient; the row has the derivative of its factor.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let ([g, x, y], args) = ([0, 1, 2].map(|i| &ctx.inputs[i]), self.args.map(f32::from_bits));
         let by_gradient = ctx.needs[0].then(|| apply(*self, &[ctx.grad, x, y])).transpose()?;

@@ -7,7 +7,7 @@ use crate::ops::named;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns the integers with all bits inverted, in the same type; of booleans, the negation. Floats are an error.
+    /// Returns the integers with all bits inverted, in the same type. Booleans are negated. Floats are an error.
     ///
     /// The result has the same shape.
     ///
@@ -48,7 +48,8 @@ impl Tensor {
     }
 
     /// Limits the elements to the range from `min` to `max`; each bound is optional. If `min` is above `max`, the
-    /// result is `max`. NaN stays NaN. The gradient is 1 between the bounds and 0 at them and beyond, as in PyTorch 2.15. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
+    /// result is `max`. NaN stays NaN. The gradient is 1 between the bounds, and 0 at the bounds and beyond, as in
+    /// PyTorch 2.15. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
@@ -92,8 +93,8 @@ impl Tensor {
         }
     }
 
-    /// Limits the elements to the range from `min` to `max`, as an activation: integers become f32, and the gradient is
-    /// that of [`Tensor::clamp`]. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
+    /// Limits the elements to the range from `min` to `max`, as an activation: integers become f32. The gradient is the
+    /// same as for [`Tensor::clamp`]. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `min` is below `max`.

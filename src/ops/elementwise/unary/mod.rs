@@ -1,4 +1,5 @@
-//! Functions of one element: what a row of the table has, and the two kernels that run the rows, forward and gradient.
+//! Functions of one element, the contents of their rows in the table, and the two kernels that run the rows, forward
+//! and gradient.
 //!
 //! A row has each formula in Rust and in WGSL; the WGSL formula is put before the shader as a header. Where functions
 //! of WGSL are not accurate enough, it calls functions `m_…` of `shaders/common/math.wgsl` and `special.wgsl`. The rows are in `table`.
@@ -60,7 +61,7 @@ pub(in crate::ops) type Double = fn(f64, [f64; 2]) -> f64;
 /// A function of i64. Truth is 0 or 1.
 pub(in crate::ops) type Integer = fn(i64) -> i64;
 
-/// A row of the table: all of a function but its name.
+/// A row of the table: everything about a function except its name.
 pub(in crate::ops) struct Function {
     /// `None` for a function of integers alone.
     f32: Option<Formula>,
@@ -93,7 +94,7 @@ enum Whole {
     Own { i32: Option<Formula>, u32: Option<Formula>, i64: Option<Integer>, booleans: bool },
 }
 
-/// A gradient, which is linear in that of the result.
+/// A gradient that is linear in the result's gradient.
 struct Slope {
     /// The function `d` for the gradient's shader.
     header: &'static str,
@@ -101,7 +102,7 @@ struct Slope {
     reads: Reads,
 }
 
-/// What the formula of a gradient reads, with the derivative of what the gradient of the result is multiplied by.
+/// What the formula of a gradient reads, with the derivative of the factor that multiplies the result's gradient.
 enum Reads {
     Nothing,
     /// The input.
@@ -117,7 +118,7 @@ type Bends = fn(&Tensor, &Tensor, [f32; 2]) -> Result<[Option<Tensor>; 2]>;
 
 /// A derivative as a composition of ops, so that there are further ones.
 enum Bend {
-    /// It is 0 but for jumps.
+    /// The derivative is 0, except at jumps.
     Straight,
     /// Of what the gradient reads, and of the arguments.
     By(fn(&Tensor, [f32; 2]) -> Result<Tensor>),
@@ -158,7 +159,8 @@ impl Function {
         }
     }
 
-    /// Returns the formula for a type that kernels compute with, or for that of 64 bits which has a formula where it has one.
+    /// Returns the formula for a type that kernels compute with. A 64-bit type counts as the 32-bit type of its kind:
+    /// it has a formula where that type has one.
     fn formula(&self, dtype: DType) -> Option<&Formula> {
         match (dtype, &self.whole) {
             (DType::F32 | DType::F64, _) => self.f32.as_ref(),
@@ -168,7 +170,7 @@ impl Function {
         }
     }
 
-    /// Computes words of the result of f32 from those of the input, without arguments.
+    /// Computes words of the f32 result from words of the input, without arguments.
     pub fn run(&self, x: &[u32], out: &mut [u32]) {
         if let Some(formula) = &self.f32 {
             (formula.each)(x, out, [0; 2]);
@@ -226,7 +228,7 @@ fn each<T: Word, R: Word>(x: &[u32], out: &mut [u32], args: [u32; 2], f: impl Fn
     }
 }
 
-/// The loop of a gradient that reads nothing but that of the result.
+/// The loop of a gradient that reads only the result's gradient.
 #[inline(always)]
 fn each_slope(g: &[u32], out: &mut [u32], args: [u32; 2], d: impl Fn(f32, [f32; 2]) -> f32) {
     let args = args.map(f32::from_bits);
@@ -263,7 +265,7 @@ fn each_slope_of_both(
     }
 }
 
-/// Returns 1 where booleans are true, as within a piece of a function that has pieces, else 0.
+/// Returns 1 where booleans are true, as inside a piece of a piecewise function, else 0.
 fn within(inside: &Tensor) -> Result<Tensor> {
     inside.detach().to_dtype(DType::F32)
 }
@@ -343,7 +345,7 @@ impl Op for Unary {
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let Some(slope) = &self.function.row().gradient else { return Err(no_gradient(self.name())) };
         let op = UnaryGrad { function: self.function, slope, args: self.args };
-        // In the place of what is not saved, the formula is given elements that it does not use.
+        // In place of what is not saved, the formula gets elements that it does not use.
         let given = |saved: bool, x| if saved { x } else { ctx.grad };
         let (x, y) = (given(slope.reads.x(), &ctx.inputs[0]), given(slope.reads.y(), ctx.out));
         Ok(vec![Some(apply(op, &[ctx.grad, x, y])?)])

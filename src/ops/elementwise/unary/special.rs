@@ -195,7 +195,8 @@ mod tests {
     use anygpu_host::vectorised;
     use anygpu_host::vectors::{Fused, Unfused, fuses};
 
-    /// The level of vector instructions must not change results but by the way in which products and sums are rounded.
+    /// The level of vector instructions must not change results, except by the way in which products and sums are
+    /// rounded.
     #[test]
     fn vectorised_loops_have_the_bits_of_plain_ones() {
         let values: Vec<f32> = (0..=u32::MAX).step_by(99_991).map(f32::from_bits).collect();
@@ -261,7 +262,7 @@ mod tests {
         check_tanh::<Unfused>();
     }
 
-    /// Compares the result for every 97th f32 with that of f64, in units of the last place of the result.
+    /// Compares the result for every 97th f32 with the f64 result, in units of the last place of the result.
     fn check_exp<M: MulAdd>() {
         let mut worst = (0.0, 0.0);
         for bits in (0..=u32::MAX).step_by(97) {

@@ -1,4 +1,5 @@
-//! The table of the functions of one element. A row is all that the library knows of a function, and the method that users call.
+//! The table of the functions of one element. A row has all that the library knows of a function, and the method that
+//! users call.
 
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
 use std::f64::consts;
@@ -83,8 +84,8 @@ macro_rules! functions {
     (@arguments $a:expr, $b:expr) => { [$a, $b] };
 }
 
-/// A formula of f32, in Rust and in WGSL, of x and of the arguments p. `vectorised` is for those whose arithmetic takes longer than
-/// the access to memory or to a cache. With `<M>`, products and sums are rounded as M does.
+/// A formula of f32, in Rust and in WGSL, of x and of the arguments p. `vectorised` is for formulas whose arithmetic
+/// takes longer than the access to memory or to a cache. With `<M>`, products and sums are rounded as M does.
 macro_rules! f32 {
     (@row $chunks:expr, $wgsl:literal, $each:expr) => {
         Some(Formula {
@@ -119,9 +120,10 @@ macro_rules! words {
     ($t:ident: $f:expr, $wgsl:literal) => { words!(@row $t => $t, false, $f, $wgsl) };
 }
 
-/// The gradient: what its formula reads but g and the arguments p (`none`, `x`, the result `y` or `both`), whether it is
-/// `vectorised`, the formula in Rust, which is given just that, and in WGSL. Then the derivative of what g is multiplied by: with
-/// tensors, so that there are further ones, or `Straight`, if it is 0 but for jumps.
+/// The gradient. First what its formula reads besides g and the arguments p (`none`, `x`, the result `y` or `both`),
+/// and whether it is `vectorised`. Then the formula in Rust, which gets exactly those values, and in WGSL. Then the
+/// derivative of the factor of g: with tensors, so that there are further derivatives, or `Straight` if it is 0 except
+/// at jumps.
 macro_rules! slope {
     ($reads:ident $($level:ident $(<$m:ident>)?)?: $d:expr, $wgsl:literal $(; $bend:expr)?) => {
         Some(Slope {
@@ -229,7 +231,7 @@ functions! {
         whole: Unchanged,
         onnx: Operator("Ceil"),
     }
-    /// Returns the nearest whole number, in a tie the even one. Integers do not change. The gradient is 0.
+    /// Returns the nearest whole number; ties go to the even one. Integers do not change. The gradient is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;

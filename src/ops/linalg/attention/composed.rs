@@ -25,7 +25,7 @@ struct Blocks {
 }
 
 impl Composed {
-    /// Returns the results of f32 queries, of which the first has this number.
+    /// Returns the results of f32 queries. `first` is the number of the first query.
     pub fn apply(&self, inputs: &[Tensor], first: usize) -> Result<Tensor> {
         let (queries, keys, values, mask) = (&inputs[0], &inputs[1], &inputs[2], inputs.get(3));
         let _products = products(None);
@@ -135,7 +135,7 @@ mod tests {
         ([&[1, 3, 1, 4], &[4, 1, 6, 4], &[6, 2], &[]], 30),
     ];
 
-    /// Returns the result, and its gradients by all inputs, and those of a product of two of them.
+    /// Returns the result, its gradients by all inputs, and the gradients of a product of two of these gradients.
     fn all_of(inputs: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<Vec<Tensor>> {
         let leaves: Vec<Tensor> =
             inputs.iter().map(|x| if x.dtype().is_float() { x.requires_grad() } else { x.clone() }).collect();

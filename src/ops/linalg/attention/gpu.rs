@@ -135,8 +135,8 @@ impl Operands {
         self.kernels((FORWARD, "attention"), op, [queries, keys], 0, bind)
     }
 
-    /// Returns the kernels that compute the gradients of the operands, one after the other for each head, from that of the result,
-    /// which is dense from an offset of a buffer on.
+    /// Returns the kernels that compute the gradients of the operands, one after the other for each head. They read the
+    /// result's gradient, which is dense from an offset of a buffer on.
     pub fn backward(
         &self,
         gpu: &Gpu,

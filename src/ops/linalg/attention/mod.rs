@@ -54,18 +54,19 @@ impl Attention {
         self
     }
 
-    /// Sets a mask that broadcasts to `[.., L, S]`. A mask of `bool` is true where a query attends to a key; a mask of
-    /// floats is added to the scores before the softmax.
+    /// Sets a mask that broadcasts to `[.., L, S]`. A `bool` mask is true where a query attends to a key. A float mask
+    /// is added to the scores before the softmax.
     pub fn mask(mut self, mask: &Tensor) -> Attention {
         self.mask = Some(mask.clone());
         self
     }
 
-    /// Hides keys from all queries of their sample, such as padding after the end of a text: PyTorch's `key_padding_mask`.
+    /// Hides keys from all queries of their sample, such as padding after the end of a text. This is PyTorch's
+    /// `key_padding_mask`.
     ///
-    /// The mask is `[N, S]` of bool, and **true where a key is hidden**, which is the opposite of [`mask`](Attention::mask), as in
-    /// PyTorch. N is the first dimension of the keys, which have at least three. It counts together with a mask and with
-    /// [`causal`](Attention::causal). A query without any key has the result 0.
+    /// The mask is `[N, S]` of bool, and **true where a key is hidden**, as in PyTorch. This is the opposite of
+    /// [`mask`](Attention::mask). N is the first dimension of the keys, which have at least three. It can be combined
+    /// with a mask and with [`causal`](Attention::causal). A query without any key has the result 0.
     ///
     /// ```
     /// use anygpu::{Attention, Tensor};
@@ -82,7 +83,7 @@ impl Attention {
         self
     }
 
-    /// Sets the factor of the scores, instead of 1/√E.
+    /// Sets the factor of the scores. The default is 1/√E.
     pub fn scale(mut self, scale: f32) -> Attention {
         self.scale = Some(scale);
         self
@@ -122,13 +123,14 @@ impl Attention {
 }
 
 impl Tensor {
-    /// Computes `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`. q is this tensor, `[.., L,
-    /// E]`; `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`. Leading dimensions are broadcast.
+    /// Computes `softmax(q kᵀ · scale + mask) v`, like PyTorch's `scaled_dot_product_attention`. q is this tensor,
+    /// `[.., L, E]`. `keys` are `[.., S, E]`, `values` are `[.., S, V]`, and the result is `[.., L, V]`. Leading
+    /// dimensions are broadcast.
     ///
     /// If the mask excludes all keys of a query, its result is 0 and it has no gradient, as in PyTorch since 2.5.
     ///
-    /// At most 256 MiB of scores are in memory at a time: larger ones are computed in blocks, and again for the gradient. This is not so
-    /// with dropout, nor for gradients of gradients.
+    /// At most 256 MiB of scores are in memory at a time. Larger scores are computed in blocks, and again for the
+    /// gradient. With dropout, and for gradients of gradients, all scores are in memory.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not match; [`Error::DTypeMismatch`] unless all are of one float type;
@@ -183,12 +185,12 @@ impl Tensor {
     }
 }
 
-/// Returns whether each query, of which the first has this number, comes with or after each key: `[L, S]`.
+/// Returns whether each query comes with or after each key: `[L, S]`. `first` is the number of the first query.
 fn past(sizes: [usize; 2], first: usize, device: &Device) -> Result<Tensor> {
     Tensor::full(sizes, true, device)?.tril(first as i64)
 }
 
-/// Returns the scores of queries, of which the first has this number, with the keys 0 to i of query i, −∞ for later keys.
+/// Returns the scores of query i with the keys 0 to i, and −∞ for later keys. `first` is the number of the first query.
 fn hide_future(scores: &Tensor, first: usize) -> Result<Tensor> {
     if TRACE.get().is_some() {
         let sizes = [2, 1].map(|back| scores.shape()[scores.rank() - back]);

@@ -25,8 +25,8 @@ pub(super) const WIDEST: usize = 64;
 /// Queries that keep a card busy.
 const FEWEST: usize = 1 << 13;
 
-/// The most scores of a composition that are in memory at a time, 256 MiB, and those of a block where there would be more: 3 MiB, or
-/// 64 MiB on hardware. Smaller blocks have too few rows for the cores.
+/// The most scores that a composition has in memory at a time: 256 MiB. With more, it computes in blocks of 3 MiB of
+/// scores, or 64 MiB on hardware. Smaller blocks have too few rows for the cores.
 const MOST_SCORES: usize = 1 << 26;
 const BLOCK: usize = 3 << 18;
 const BLOCK_ON_HARDWARE: usize = 1 << 24;
@@ -68,7 +68,7 @@ fn order(caps: &Caps) -> &'static [&'static AttentionVariant] {
 ///
 /// # Errors
 ///
-/// Those of a trial of the kernels.
+/// The errors of a trial of the kernels.
 pub(super) fn fuses(op: Fused, inputs: [&Tensor; 3]) -> Result<bool> {
     let Backend::Gpu(gpu) = inputs[0].device().backend()? else { return Ok(false) };
     if inputs.iter().any(|x| x.dtype() != DType::F32) {

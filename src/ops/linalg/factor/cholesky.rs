@@ -4,8 +4,8 @@ use anygpu_host::vectorised;
 
 use super::dot;
 
-/// Factors `A = L Lᵀ` in place, of which only the lower triangle is read; what is above the diagonal becomes 0. Returns the first row
-/// whose minor is not positive, or not a number.
+/// Factors `A = L Lᵀ` in place. Only the lower triangle is read; elements above the diagonal become 0. The error is the
+/// first row whose minor is not positive, or not a number.
 pub(in crate::ops::linalg) fn cholesky(matrix: &mut [f64], n: usize) -> Result<(), usize> {
     vectorised!({
         for i in 0..n {

@@ -15,7 +15,7 @@ pub(in crate::ops::linalg) struct Qr {
     m: usize,
     columns: Vec<f64>,
     taus: Vec<f64>,
-    /// What the matrix was divided by, so that no square is beyond the numbers that there are.
+    /// The number that the matrix was divided by, so that no square overflows.
     unit: f64,
     /// The column of A that is each column of Q R, if they were ordered.
     pub order: Vec<usize>,

@@ -79,7 +79,8 @@ fn tall(mut columns: Vec<f64>, [m, n]: [usize; 2], most: f64) -> Result<Result<S
     Ok(Ok(Svd { u, s, v }))
 }
 
-/// Rotates pairs of columns of X, and those of J alike, until all of X are orthogonal. Returns whether they are.
+/// Rotates pairs of columns of X, and the same columns of J, until all columns of X are orthogonal. Returns whether
+/// they are.
 fn orthogonal(x: &mut [f64], j: &mut [f64], n: usize) -> bool {
     let small = f64::EPSILON * (n as f64).sqrt().max(2.0);
     vectorised!({

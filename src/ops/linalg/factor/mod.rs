@@ -33,7 +33,7 @@ fn largest(x: &[f64]) -> f64 {
     x.iter().fold(0.0, |most, x| if x.is_nan() || x.abs() > most { x.abs() } else { most })
 }
 
-/// The Euclidean norm, whose squares may be beyond the numbers that there are.
+/// The Euclidean norm. Squares of the elements may overflow.
 #[inline(always)]
 fn norm(x: &[f64]) -> f64 {
     let squares = dot(x, x);

@@ -123,8 +123,8 @@ pub(super) fn product(way: Way, operands: &Operands, params: Params, x: &Buffer,
     }
 }
 
-/// Returns the kernel that writes all elements. On software adapters, an invocation has those of a word: it finds its place once. On
-/// hardware, neighbouring invocations write neighbours.
+/// Returns the kernel that writes all elements. On software adapters, an invocation writes the elements of a word, and
+/// finds its place once. On hardware, neighbouring invocations write neighbours.
 pub(super) fn widen(gpu: &Gpu, operands: &Operands, out: &Buffer) -> Kernel {
     let params = operands.params(0, 0);
     let run = if gpu.caps().software { 32 / operands.form.bits } else { 1 };

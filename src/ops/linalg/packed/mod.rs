@@ -71,7 +71,8 @@ impl Packed {
     pub fn new(form: Form, n: usize, integers: &Tensor, scales: &Tensor, zeros: Option<&Tensor>) -> Result<Packed> {
         let Form { bits, block, k } = form;
         if !form.is_known() || n == 0 {
-            let detail = format!("a matrix [{n}, {k}] of {bits} bits in blocks of {block} is not one of whole words");
+            let detail =
+                format!("a matrix [{n}, {k}] of {bits} bits in blocks of {block} does not consist of whole words");
             return Err(Error::argument(OP, detail));
         }
         let all: Vec<&Tensor> = [integers, scales].into_iter().chain(zeros).collect();
@@ -83,7 +84,7 @@ impl Packed {
         let rows = |x: &Tensor, least: usize, most: usize, what: &str| {
             let (count, blocks) = (x.elem_count(), form.blocks());
             if !count.is_multiple_of(n) || !(least..=most).contains(&(count / n)) {
-                let detail = format!("{count} {what} are not those of {n} rows of {blocks} blocks of {block}");
+                let detail = format!("{count} {what} do not fit {n} rows of {blocks} blocks of {block}");
                 return Err(Error::argument(OP, detail));
             }
             x.reshape([n, count / n])?.contiguous()
@@ -113,7 +114,7 @@ impl Packed {
         self.integers.shape()[0]
     }
 
-    /// Calls an op with tensors before those of the matrix.
+    /// Calls an op with tensors before the matrix's tensors.
     fn with<R>(&self, first: Option<&Tensor>, f: impl FnOnce(&[&Tensor]) -> R) -> R {
         let own = [&self.integers, &self.scales].into_iter().chain(&self.zeros);
         f(&first.into_iter().chain(own).collect::<Vec<_>>())
@@ -171,7 +172,7 @@ impl fmt::Debug for Packed {
     }
 }
 
-/// The node of a product. Its gradient is that of a product with the elements of the matrix, a part at a time.
+/// The node of a product. Its gradient is the gradient of a product with the elements of the matrix, a part at a time.
 impl Differentiable for Packed {
     fn op_name(&self) -> &'static str {
         OP

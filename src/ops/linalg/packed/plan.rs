@@ -85,7 +85,7 @@ fn order(caps: &Caps) -> &'static [&'static PackedVariant] {
 ///
 /// # Errors
 ///
-/// Those of a trial of the kernels.
+/// The errors of a trial of the kernels.
 pub(super) fn multiplies_words(device: &Device, form: Form, sizes: [usize; 2]) -> Result<bool> {
     match device.backend()? {
         Backend::Cpu(_) => Ok(sizes[0] <= MOST_ON_HOST),

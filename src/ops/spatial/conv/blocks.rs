@@ -65,8 +65,8 @@ pub(super) const FOUR: usize = 4;
 const VECTORS: usize = 8;
 const SUBGROUPS: usize = 8;
 
-/// The images that a convolution reads: those of one group, with `padding` zeros above and left of them, or less than 0
-/// where lines are left out.
+/// The images that a convolution reads: the channels of one group, with `padding` zeros above and left of them. The
+/// padding is less than 0 where lines are left out.
 pub(super) struct Images<'a> {
     pub stored: Stored<'a>,
     /// Of one image, with all groups.

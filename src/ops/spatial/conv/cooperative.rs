@@ -1,6 +1,6 @@
-//! Convolutions of f16 and their gradients by cooperative matrices: the pixels under the windows are written in panels of halves
-//! (`shaders/spatial/conv/conv_halves.wgsl`), some columns at a time, and multiplied as other products of f16 (`linalg/cooperative.rs`). Those
-//! of a kernel of one position are the panels that a product of the image would have.
+//! Convolutions of f16 and their gradients by cooperative matrices. The pixels under the windows are written in panels
+//! of halves (`shaders/spatial/conv/conv_halves.wgsl`), some columns at a time, and multiplied as other products of f16
+//! (`linalg/cooperative.rs`). For a kernel of one position, the panels are the same as for a product of the image.
 
 use anygpu_host::conv::Sizes as ConvSizes;
 use anygpu_host::window::{Window, WindowParams};
@@ -48,7 +48,7 @@ pub(super) struct Room {
 /// As many panels as products always may have, and as many parts as the gradient of a weight has elsewhere.
 pub(super) const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
 
-/// The same variants as those of products, which have a trial of their own with the kernels of this file.
+/// The variants of products, with a trial of their own that has the kernels of this file.
 pub(super) static FAMILY: Family<ProductParams, cooperative::Way> =
     Family { name: "conv2d_cooperative", order: cooperative::order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
@@ -92,7 +92,7 @@ fn compare(
     })
 }
 
-/// The weight of a convolution as the left operand of a product: its elements, with those of the first group first.
+/// The weight of a convolution as the left operand of a product: its elements, the first group first.
 struct Weight<'a> {
     stored: Stored<'a>,
     k: IndexMap,
@@ -105,8 +105,8 @@ impl<'a> Weight<'a> {
         Weight { stored, k: IndexMap::even(depth, 1), j: IndexMap::even(rows, depth) }
     }
 
-    /// Returns the weight of the [turned](Geometry::turned) convolution: with its kernels turned by 180°, from the channels of
-    /// the result to those of the image.
+    /// Returns the weight of the [turned](Geometry::turned) convolution: with its kernels turned by 180°, from the
+    /// channels of the result to the channels of the image.
     fn turned(g: &Geometry, stored: Stored<'a>) -> Weight<'a> {
         let taps = g.window.taps();
         // From a position of a kernel to the one before, modulo 2³².
@@ -324,8 +324,8 @@ mod tests {
     use crate::ops::spatial::conv::Conv;
     use crate::ops::spatial::conv::implicit_variants::tests::extremes;
 
-    /// Channels and rows of several panels, groups of them under a stride, and images of one and of several panels. The sums are
-    /// short enough for Mesa 22, which counts the rounds of all loops together: those of the fragments are many.
+    /// Channels and rows of several panels, groups of them under a stride, and images of one and of several panels. The
+    /// sums are short enough for Mesa 22, which counts the rounds of all loops together: fragments have many rounds.
     fn more() -> Vec<Geometry> {
         let conv = Conv::<2>::new;
         let all = [
@@ -374,7 +374,8 @@ mod tests {
         Ok(())
     }
 
-    /// The kernels but for the fragments, in one pass and in passes of 64 columns, with a variant for each adapter.
+    /// The whole kernels except the fragments, in one pass and in passes of 64 columns, with a variant for each
+    /// adapter.
     #[test]
     fn convolutions_are_right_with_fragments_in_plain_wgsl() -> Result<()> {
         let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();

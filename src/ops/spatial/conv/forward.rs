@@ -142,7 +142,8 @@ impl Op for Forward {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        // The gradient of x comes last, since that of the op before this one often follows it, in the same kernel.
+        // The gradient of x comes last, since the gradient of the op before this one often follows it, in the same
+        // kernel.
         let bias = |wanted: &bool| wanted.then(|| grad.to_dtype(DType::F32)?.sum([0, 2, 3], false)).transpose();
         let dbias = ctx.needs.get(2).map(bias).transpose()?;
         let dw = ctx.needs[1].then(|| apply(WeightGrad(self.0.clone()), &[grad, x])).transpose()?;

@@ -48,8 +48,8 @@ use crate::tensor::Tensor;
 
 /// The options of a convolution over `D` dimensions, for [`Tensor::conv2d`] and similar methods.
 ///
-/// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two and `[depth, vertical, horizontal]`
-/// for three.
+/// Sizes are one number for all dimensions, or an array: `[vertical, horizontal]` for two dimensions,
+/// `[depth, vertical, horizontal]` for three.
 ///
 /// ```
 /// use anygpu::{Conv, Tensor};
@@ -61,7 +61,7 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Conv<const D: usize> {
-    /// The size of the kernel is that of the weight, and the padding is that of `padding`: see [`Conv::settled`].
+    /// The kernel size comes from the weight, and the padding from `padding`: see [`Conv::settled`].
     window: WindowParams<D>,
     padding: ConvPadding<D>,
     output_padding: [usize; D],
@@ -84,23 +84,24 @@ impl<const D: usize> Conv<D> {
         Conv { window, padding: ConvPadding::Equal([0; D]), output_padding: [0; D], groups: 1 }
     }
 
-    /// Sets the zeros around the image; in a transposed convolution, the elements removed there. One number or an array of
-    /// one for each dimension is for both sides; `[before, after]` for each dimension, or [`ConvPadding::Same`], are for
-    /// each side.
+    /// Sets the zeros around the image. In a transposed convolution, sets the elements that are removed there. One
+    /// number, or an array with one number for each dimension, is for both sides. `[before, after]` for each dimension,
+    /// or [`ConvPadding::Same`], sets each side.
     pub fn padding(mut self, padding: impl Into<ConvPadding<D>>) -> Self {
         self.padding = padding.into();
         self
     }
 
-    /// Sets the number of groups of channels; each output channel reads one. As many groups as channels: depthwise.
+    /// Sets the number of groups of channels. Each output channel reads one group. With as many groups as channels, the
+    /// convolution is depthwise.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }
 
-    /// Sets the elements that a transposed convolution adds to the end of its result, less than the stride or the
-    /// dilation. Under a convolution with a stride, several input sizes have the same output size; this chooses one of
-    /// them. Other convolutions return an error.
+    /// Sets the number of elements that a transposed convolution adds to the end of its result. It must be less than
+    /// the stride or the dilation. With a stride, several input sizes of a convolution have the same output size; this
+    /// number chooses one of them. Other convolutions return an error.
     pub fn output_padding(mut self, output_padding: impl Sizes<D>) -> Self {
         self.output_padding = output_padding.sizes();
         self
@@ -195,8 +196,8 @@ impl<const D: usize> Conv<D> {
 }
 
 impl Conv<2> {
-    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`. What the paddings of two sides do not have in common is
-    /// a part of x.
+    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`. Padding that is on one side only is
+    /// already a part of x.
     fn geometry(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
         let (&[images, channels, h, wd], &[out_channels, _, kh, kw]) = (x, w) else {
             let detail = "the input is [N, C, H, W], the weight [OC, C / groups, KH, KW]";
@@ -258,10 +259,11 @@ impl Tensor {
     ///
     /// With several groups, output channels `g·OC/groups ..` read only the input channels `g·C/groups ..`.
     ///
-    /// On `cpu` and on software adapters, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from
-    /// 4 × 4 pixels (Winograd's method). If a pixel is infinite or NaN, so are all four results of a tile that reads it, not only
-    /// the results whose windows contain it. On adapters, the gradient of the input may multiply zeros around the gradient
-    /// of the result: an infinite weight makes pixels NaN at the edges that no window multiplies by it.
+    /// On `cpu` and on software adapters, 3 × 3 kernels with stride 1 and many channels use Winograd's method: it
+    /// computes results in tiles of 2 × 2 from 4 × 4 pixels. If a pixel is infinite or NaN, so are all four results of
+    /// a tile that reads it, not only the results whose windows contain it. On adapters, the gradient of the input may
+    /// multiply the weight by zeros around the gradient of the result. An infinite weight then makes pixels at the
+    /// edges NaN, even if no window multiplies them by it.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if channels or ranks do not match; [`Error::InvalidArgument`] if the kernel is larger
@@ -289,7 +291,7 @@ impl Tensor {
     /// `[N, OC, OL]` with `OL = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1`.
     ///
     /// # Errors
-    /// As [`Tensor::conv2d`] with a height of 1; the messages show that height.
+    /// Same as [`Tensor::conv2d`] with a height of 1; the messages show that height.
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};
@@ -344,7 +346,7 @@ impl Tensor {
     /// `[OC]` → `[N, OC, (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1]`.
     ///
     /// # Errors
-    /// As [`Tensor::conv_transpose2d`] with a height of 1; the messages show that height.
+    /// Same as [`Tensor::conv_transpose2d`] with a height of 1; the messages show that height.
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};

@@ -24,8 +24,8 @@ pub enum ConvPadding<const D: usize> {
     Equal([usize; D]),
     /// The numbers before and after the image, for each dimension.
     Each([[usize; 2]; D]),
-    /// As many as make the result as large as the image, as PyTorch's `padding="same"`: `dilation · (K − 1)` in all, of which
-    /// the end has one more if that is odd. The stride must be 1, and the convolution not a transposed one.
+    /// As many zeros as make the result as large as the image, like PyTorch's `padding="same"`: `dilation · (K − 1)` in
+    /// all. If this is odd, the end has one more. The stride must be 1, and the convolution must not be transposed.
     Same,
 }
 
@@ -67,7 +67,8 @@ impl<const D: usize> Cut<D> {
         if (0..D).all(|d| self.0[d][0].saturating_add(self.0[d][1]) < size[d]) {
             return Ok(());
         }
-        let detail = format!("the padding is too large: of the result {size:?}, {:?} more are to be removed", self.0);
+        let detail =
+            format!("the padding is too large: {:?} more elements are to be removed from the result {size:?}", self.0);
         Err(Error::argument(op, detail))
     }
 
@@ -100,8 +101,8 @@ impl<const D: usize> Conv<D> {
         }
     }
 
-    /// Returns the image with what its sides do not have in common, and options whose `window` has the rest of the padding.
-    /// Operands of another rank are refused later.
+    /// Returns the image with the padding that is on one side only, and options whose `window` has the rest of the
+    /// padding. Operands of another rank are refused later.
     pub(super) fn settled(self, op: &'static str, x: &Tensor, w: &Tensor) -> Result<(Tensor, Self)> {
         let Some(&kernel) = w.shape().last_chunk::<D>().filter(|_| x.rank() == D + 2 && w.rank() == D + 2) else {
             return Ok((x.clone(), self));

@@ -39,7 +39,7 @@ const TILES_EACH: usize = 4;
 /// panels take the same for 1 and for 64 of them.
 const MOST_POINTS: usize = 12;
 
-/// Invocations of a workgroup of `points`, and the output channels of one, which are those that it has pixels of too.
+/// Invocations of a workgroup of `points`, and the output channels of an invocation, which has as many pixels too.
 const FEW: usize = 8;
 const BLOCK: usize = 4;
 

@@ -69,10 +69,11 @@ impl Tensor {
     /// Computes a 3-D convolution: `[N, C, D, H, W]` with weights `[OC, C / groups, KD, KH, KW]` and an optional bias `[OC]` →
     /// `[N, OC, OD, OH, OW]` with `OD = ⌊(D + 2·padding − dilation·(KD − 1) − 1) / stride⌋ + 1`, OH and OW likewise.
     ///
-    /// It is computed as a 2-D convolution with C·KD channels. The image of that takes KD / stride times the memory of x.
+    /// It is computed as a 2-D convolution with C·KD channels. The image of that convolution takes KD / stride times
+    /// the memory of x.
     ///
     /// # Errors
-    /// As [`Tensor::conv2d`].
+    /// Same as [`Tensor::conv2d`].
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};
@@ -111,7 +112,7 @@ impl Tensor {
     /// likewise.
     ///
     /// # Errors
-    /// As [`Tensor::conv_transpose2d`].
+    /// Same as [`Tensor::conv_transpose2d`].
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};

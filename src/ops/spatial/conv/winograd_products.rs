@@ -66,8 +66,8 @@ struct Convolution<'a> {
     size: [usize; 2],
     padding: [usize; 2],
     weight: Stored<'a>,
-    /// The elements of the weight from the kernel of a channel of the result to that of the next, and from that of a channel that
-    /// is read to that of the next.
+    /// The distance in the weight, in elements, from one kernel to the next: along the channels of the result, and
+    /// along the channels that are read.
     steps: [usize; 2],
     /// Whether the kernels are turned by 180°.
     turned: bool,
@@ -84,7 +84,8 @@ impl Geometry {
         PLACES * (from.saturating_mul(to)).max(from.max(to) * B_WIDTH)
     }
 
-    /// Returns the kernels of the convolution of x, or (`turned`) of the gradient of the image. The latter is the convolution of dy by the turned kernels, from the channels of the result to those of the image.
+    /// Returns the kernels of the convolution of x, or (`turned`) of the gradient of the image. The latter is the
+    /// convolution of dy by the turned kernels, from the channels of the result to the channels of the image.
     pub fn by_winograd(
         &self,
         gpu: &Gpu,
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
     use crate::device::{Backend, Device};
 
-    /// Every number of blocks has the same results, which are those of the definition.
+    /// Every number of blocks has the same results, which are the results of the definition.
     #[test]
     fn blocks_of_tiles_meet() -> Result<()> {
         const CHANNELS: usize = 3;

@@ -173,8 +173,8 @@ impl Tensor {
     /// covers `⌊o·H / OH⌋ .. ⌈(o + 1)·H / OH⌉`; parts overlap if OH does not divide H. Size 1 is global pooling.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the input has another rank, a size is 0, or, on adapters, parts are longer than 59
-    /// 998; [`Error::DTypeMismatch`] unless the type is a float.
+    /// [`Error::InvalidArgument`] if the input has another rank, a size is 0, or, on adapters, parts are longer than
+    /// 59 998; [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -187,11 +187,11 @@ impl Tensor {
         pool("adaptive_avg_pool2d", self, false, 4, &size.sizes())
     }
 
-    /// Returns the largest elements of parts that divide the images into `[OH, OW]`, as
+    /// Returns the largest elements of parts that divide the images into `[OH, OW]`, with the parts of
     /// [`Tensor::adaptive_avg_pool2d`]. NaN counts as the largest. The gradient goes to the first of equal maxima.
     ///
     /// # Errors
-    /// As [`Tensor::adaptive_avg_pool2d`].
+    /// Same as [`Tensor::adaptive_avg_pool2d`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -203,18 +203,19 @@ impl Tensor {
         pool("adaptive_max_pool2d", self, true, 4, &size.sizes())
     }
 
-    /// Computes means over `size` parts: `[N, C, L]` → `[N, C, size]`, as [`Tensor::adaptive_avg_pool2d`].
+    /// Computes means over `size` parts: `[N, C, L]` → `[N, C, size]`, like [`Tensor::adaptive_avg_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::adaptive_avg_pool2d`].
+    /// Same as [`Tensor::adaptive_avg_pool2d`].
     pub fn adaptive_avg_pool1d(&self, size: usize) -> Result<Tensor> {
         pool("adaptive_avg_pool1d", self, false, 3, &[size])
     }
 
-    /// Returns the largest elements of `size` parts: `[N, C, L]` → `[N, C, size]`, as [`Tensor::adaptive_max_pool2d`].
+    /// Returns the largest elements of `size` parts: `[N, C, L]` → `[N, C, size]`, like
+    /// [`Tensor::adaptive_max_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::adaptive_max_pool2d`].
+    /// Same as [`Tensor::adaptive_max_pool2d`].
     pub fn adaptive_max_pool1d(&self, size: usize) -> Result<Tensor> {
         pool("adaptive_max_pool1d", self, true, 3, &[size])
     }

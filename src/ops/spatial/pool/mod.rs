@@ -72,14 +72,15 @@ impl<const D: usize> Pool<D> {
         Pool { window, ceil_mode: false, count_include_pad: true }
     }
 
-    /// Sets whether a last window that extends past the padded image counts; it must start before its end padding.
+    /// Sets whether a last window that extends past the padded image counts. Such a window must start before the
+    /// padding at the end.
     pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
         self.ceil_mode = ceil_mode;
         self
     }
 
-    /// Sets whether a mean divides by the count of its pixels and the padding (the default) or only of its pixels.
-    /// Elements of a `ceil_mode` window that are past the padding never count.
+    /// Sets whether a mean divides by the number of its pixels and padding elements (the default), or only by the
+    /// number of its pixels. Elements of a `ceil_mode` window that are past the padding never count.
     pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
         self.count_include_pad = count_include_pad;
         self
@@ -160,8 +161,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the input has another rank or planes without pixels, a window does not fit, a size
-    /// is 0 where it must not be, the padding is more than half the window, or, on adapters, a window is more than 60
-    /// 000 long in one direction; [`Error::DTypeMismatch`] unless the type is a float.
+    /// is 0 where it must not be, the padding is more than half the window, or, on adapters, a window is more than
+    /// 60 000 long in one direction; [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -174,11 +175,12 @@ impl Tensor {
         pool.into().run(self, true)
     }
 
-    /// Returns the largest element of each window, as [`Tensor::max_pool2d`], and its position in the plane, `h · W + w`, as
-    /// u32. The first of equal maxima counts. The position of a window without a pixel is [`u32::MAX`].
+    /// Returns two tensors: the largest element of each window, like [`Tensor::max_pool2d`], and its position in the
+    /// plane, `h · W + w`, as u32. The first of equal maxima counts. The position of a window without a pixel is
+    /// [`u32::MAX`].
     ///
     /// # Errors
-    /// As [`Tensor::max_pool2d`].
+    /// Same as [`Tensor::max_pool2d`].
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -194,11 +196,11 @@ impl Tensor {
         named(op, || Ok((pool.run(self, true)?, apply(Positions(windows), &[self])?)))
     }
 
-    /// Returns the largest element of each window, as [`Tensor::max_pool1d`], and its position, as u32: see
-    /// [`Tensor::max_pool2d_with_indices`].
+    /// Returns two tensors: the largest element of each window, like [`Tensor::max_pool1d`], and its position, as u32.
+    /// See [`Tensor::max_pool2d_with_indices`].
     ///
     /// # Errors
-    /// As [`Tensor::max_pool2d`].
+    /// Same as [`Tensor::max_pool2d`].
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -215,10 +217,10 @@ impl Tensor {
         })
     }
 
-    /// Returns the mean of each window: shapes as [`Tensor::max_pool2d`].
+    /// Returns the mean of each window. The shapes are as in [`Tensor::max_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::max_pool2d`], and [`Error::InvalidArgument`] if there is a dilation.
+    /// Same as [`Tensor::max_pool2d`], and [`Error::InvalidArgument`] if there is a dilation.
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -233,11 +235,11 @@ impl Tensor {
         pool.into().run(self, false)
     }
 
-    /// Returns the largest element of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::max_pool2d`] with a height
-    /// of 1.
+    /// Returns the largest element of each window: `[N, C, L]` → `[N, C, OL]`, like [`Tensor::max_pool2d`] with a
+    /// height of 1.
     ///
     /// # Errors
-    /// As [`Tensor::max_pool2d`].
+    /// Same as [`Tensor::max_pool2d`].
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -250,10 +252,10 @@ impl Tensor {
         named("max_pool1d", || images.max_pool2d(pool.into().flat())?.squeeze(2))
     }
 
-    /// Returns the mean of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::avg_pool2d`] with a height of 1.
+    /// Returns the mean of each window: `[N, C, L]` → `[N, C, OL]`, like [`Tensor::avg_pool2d`] with a height of 1.
     ///
     /// # Errors
-    /// As [`Tensor::avg_pool2d`].
+    /// Same as [`Tensor::avg_pool2d`].
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};

@@ -32,10 +32,11 @@ impl Pool<3> {
 }
 
 impl Tensor {
-    /// Returns the largest element of each window: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, as [`Tensor::max_pool2d`].
+    /// Returns the largest element of each window: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, like
+    /// [`Tensor::max_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::max_pool2d`].
+    /// Same as [`Tensor::max_pool2d`].
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -48,10 +49,10 @@ impl Tensor {
         pool.into().run("max_pool3d", self, true)
     }
 
-    /// Returns the mean of each window: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, as [`Tensor::avg_pool2d`].
+    /// Returns the mean of each window: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, like [`Tensor::avg_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::avg_pool2d`].
+    /// Same as [`Tensor::avg_pool2d`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -63,10 +64,10 @@ impl Tensor {
         pool.into().run("avg_pool3d", self, false)
     }
 
-    /// Computes means over parts: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, as [`Tensor::adaptive_avg_pool2d`].
+    /// Computes means over parts: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, like [`Tensor::adaptive_avg_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::adaptive_avg_pool2d`].
+    /// Same as [`Tensor::adaptive_avg_pool2d`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -79,11 +80,11 @@ impl Tensor {
         adaptive::pool("adaptive_avg_pool3d", self, false, 5, &size.sizes())
     }
 
-    /// Returns the largest elements of parts: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, as
+    /// Returns the largest elements of parts: `[N, C, D, H, W]` → `[N, C, OD, OH, OW]`, like
     /// [`Tensor::adaptive_max_pool2d`].
     ///
     /// # Errors
-    /// As [`Tensor::adaptive_max_pool2d`].
+    /// Same as [`Tensor::adaptive_max_pool2d`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -12,12 +12,12 @@ use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 use matrix::product;
 
-/// How [`Resample`] computes a pixel from those around its position.
+/// The method by which [`Resample`] computes a pixel from the pixels around its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ResampleFilter {
     /// The nearest pixel.
     Nearest(ResampleRounding),
-    /// Between the two pixels next to the position.
+    /// Linear interpolation between the two pixels next to the position.
     Linear,
     /// A cubic convolution of the four pixels around the position.
     Cubic {
@@ -26,34 +26,34 @@ pub enum ResampleFilter {
     },
 }
 
-/// Which pixel is the nearest to a position, for [`ResampleFilter::Nearest`].
+/// The choice of the nearest pixel to a position, for [`ResampleFilter::Nearest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResampleRounding {
-    /// The one before it.
+    /// The pixel before the position.
     Floor,
-    /// The one after it.
+    /// The pixel after the position.
     Ceil,
-    /// The nearest; the one before it if both are equally near.
+    /// The nearest pixel; the one before the position if both are equally near.
     PreferFloor,
-    /// The nearest; the one after it if both are equally near.
+    /// The nearest pixel; the one after the position if both are equally near.
     PreferCeil,
 }
 
-/// The position of pixel `o` of the new ones, for [`Resample`]. Pixel i of the L old ones is at i; `s` is the scale, by
+/// The position of new pixel `o`, for [`Resample`]. Pixel i of the L old pixels is at position i. `s` is the scale, by
 /// default the ratio of the sizes. The names are ONNX's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ResampleCoordinates {
     /// `(o + ½) / s − ½`: the images' borders keep their places.
     HalfPixel,
-    /// As `HalfPixel`, but −½ if the new size is 1.
+    /// Like `HalfPixel`, but −½ if the new size is 1.
     PytorchHalfPixel,
-    /// As `HalfPixel`, with the same centre of both images also if the new size is not `s · L`.
+    /// Like `HalfPixel`, but both images have the same centre even if the new size is not `s · L`.
     HalfPixelSymmetric,
     /// `o · (L − 1) / (s · L − 1)`: the centres of the first and the last pixel keep their places.
     AlignCorners,
     /// `o / s`.
     Asymmetric,
-    /// The part of the image from `start` to `end`, as TensorFlow's `crop_and_resize`:
+    /// The part of the image from `start` to `end`, like TensorFlow's `crop_and_resize`:
     /// `(L − 1) · (start + o · (end − start) / (s · L − 1))`.
     CropAndResize {
         /// The beginning of the part: 0 is the first pixel's centre, 1 the last one's.
@@ -65,7 +65,7 @@ pub enum ResampleCoordinates {
     },
 }
 
-/// The arguments of [`Tensor::resample`]: the resampling of one dimension in all ways of ONNX's `Resize`.
+/// The options of [`Tensor::resample`]: the resampling of one dimension by all methods of ONNX's `Resize`.
 ///
 /// | ONNX's `Resize` | here |
 /// |---|---|
@@ -86,7 +86,8 @@ pub struct Resample {
 }
 
 impl Resample {
-    /// Resamples to `size` pixels: linear, by half pixels, at the scale that is the ratio of the sizes.
+    /// Returns a resampling to `size` pixels: linear, with half-pixel coordinates, at the ratio of the sizes as the
+    /// scale.
     pub fn new(size: usize) -> Resample {
         Resample {
             size,
@@ -98,7 +99,7 @@ impl Resample {
         }
     }
 
-    /// Sets the scale that positions are computed by, above 0, if it is not the ratio of the sizes.
+    /// Sets the scale by which positions are computed. It must be above 0. The default is the ratio of the sizes.
     #[must_use]
     pub fn scale(self, scale: f64) -> Resample {
         Resample { scale: Some(scale), ..self }
@@ -116,15 +117,15 @@ impl Resample {
         Resample { coordinates, ..self }
     }
 
-    /// Sets whether the filter is stretched by the scale if that is below 1, so that all pixels count. Not for
+    /// Sets whether the filter is stretched if the scale is below 1, so that all pixels count. Not for
     /// [`ResampleFilter::Nearest`].
     #[must_use]
     pub fn antialias(self, antialias: bool) -> Resample {
         Resample { antialias, ..self }
     }
 
-    /// Sets whether pixels beyond the edges have no weight, and those of the others add up to 1. Otherwise they are equal
-    /// to the edge's pixel. Not for [`ResampleFilter::Nearest`].
+    /// Sets whether pixels beyond the edges have no weight. The weights of the other pixels then add up to 1.
+    /// Otherwise, pixels beyond an edge are equal to the edge's pixel. Not for [`ResampleFilter::Nearest`].
     #[must_use]
     pub fn exclude_outside(self, exclude: bool) -> Resample {
         Resample { exclude_outside: exclude, ..self }
@@ -158,14 +159,14 @@ impl Resample {
 }
 
 impl Tensor {
-    /// Resamples one dimension: `[.., L, ..]` → `[.., size, ..]`. An image is resized by a call for each dimension; see
-    /// also [`Tensor::interpolate`].
+    /// Resamples one dimension: `[.., L, ..]` → `[.., size, ..]`. To resize an image, call this once for each
+    /// dimension. See also [`Tensor::interpolate`].
     ///
     /// The host computes the weights of the pixels, in f64, so that all devices agree.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension, it is empty, or a number of `how` is not as described
-    /// there; on adapters also if a pixel, or one of the gradient, is a sum of more than 60 000;
+    /// [`Error::InvalidArgument`] if there is no such dimension, if it is empty, or if `how` has an invalid number. On
+    /// adapters also if a pixel, or a pixel of the gradient, is a sum of more than 60 000 pixels.
     /// [`Error::DTypeMismatch`] unless the type is a float or the filter is [`ResampleFilter::Nearest`].
     ///
     /// ```
