@@ -24,7 +24,7 @@ export function serve(find) {
     });
 }
 
-// As in docs/in-a-browser.md: for a machine without a GPU.
+// As in docs/guide/src/in-a-browser.md: for a machine without a GPU.
 const SOFTWARE = [
     "--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-webgpu-adapter=swiftshader",
     "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
