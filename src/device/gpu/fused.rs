@@ -169,7 +169,7 @@ impl<'a> Fused<'a> {
         (words, grid_of(self.count.div_ceil(4 * vectors)))
     }
 
-    /// Appends the places of what is read, in vectors of so many elements, and the parameters of the steps.
+    /// Appends the places of what is read, in vectors of `vector` elements, and the parameters of the steps.
     pub fn extend_params(&self, words: &mut Vec<u32>, vector: usize) {
         for Read { offset, place, .. } in &self.reads {
             let word = |elements: usize| (elements / vector) as u32;
@@ -199,7 +199,7 @@ impl<'a> Fused<'a> {
         Signature { params: ParamsAt::of(words, max_immediates), buffers, exact: false }
     }
 
-    /// Returns the words of the params, of which so many come before those of the formulas.
+    /// Returns the words of the params, if `before` words come before the params of the formulas.
     pub fn words(&self, before: usize) -> usize {
         before + 4 * self.reads.len() + (2 * self.args.len()).next_multiple_of(4)
     }
