@@ -212,7 +212,7 @@ mod tests {
             let error = Header::parse(&file(&header, &[0; 8])).unwrap_err();
             assert!(error.contains(expected), "{header}: {error}");
         }
-        assert!(Header::parse(b"PK\x03\x04").unwrap_err().contains("no .npy file"));
+        assert!(Header::parse(b"PK\x03\x04").unwrap_err().contains("not a .npy file"));
         assert!(Header::parse(&[MAGIC, &[9, 0, 0, 0]].concat()).unwrap_err().contains("version 9"));
     }
 }

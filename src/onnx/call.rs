@@ -38,7 +38,7 @@ pub(super) struct Call<'a> {
 /// How an operator is computed.
 #[derive(Clone, Copy)]
 pub(super) enum Operator {
-    /// One tensor, whose element type is that of the first input where its tensors can have it.
+    /// One tensor. Its element type is the type of the first input, where tensors can have it.
     One(fn(&Call) -> Result<Tensor>),
     /// Any number of values.
     Values(fn(&Call) -> Result<Vec<Value>>),
