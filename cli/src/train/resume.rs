@@ -140,7 +140,7 @@ impl Checkpoint {
     /// of the part of the epoch before it.
     ///
     /// # Errors
-    /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for that of a run with other options.
+    /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for the file of a run with other options.
     pub fn restore(&mut self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
         let state = match self.ranks.are_several() {
             true => self.of_first()?,

@@ -334,8 +334,8 @@ impl Trainer {
         Ok(Some((loss / count, right / count)))
     }
 
-    /// Returns the net's output for images. That of several devices is on the host, so that a device which is lost later does not
-    /// take sums over earlier images with it.
+    /// Returns the net's output for images. With several devices, it is on the host, so that a device which is lost
+    /// later does not take sums over earlier images with it.
     fn logits(&self, images: &Tensor) -> anygpu::Result<Tensor> {
         if self.devices.len() == 1 {
             return self.run.net.predict(images);
