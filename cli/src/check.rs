@@ -10,10 +10,9 @@ use crate::{devices, output};
 /// Compares every op on your devices with oracles.
 ///
 /// The cases have odd sizes and layouts, and check values and gradients. For each op, this prints the number of
-/// cases, the worst error
-/// x − y| with its tolerance, a verdict and the time. Then it prints each failure: op, shapes, element, and both values. The exit status
-/// is 1 if any case fails. With several software adapters, each runs a part of the cases that take long; --thorough
-/// runs them on all.
+/// cases, the worst error |x − y| with its tolerance, a verdict and the time. Then it prints each failure: op,
+/// shapes, element, and both values. The exit status is 1 if any case fails. With several software adapters, each
+/// runs a part of the cases that take long; --thorough runs them on all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,cpu; may be given several times

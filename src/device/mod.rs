@@ -301,8 +301,8 @@ impl Device {
         })
     }
 
-    /// Returns the result of `f`, which reads from this device, without blocking. In a browser, `f` runs again when what it reads has
-    /// arrived, and must do the same each time.
+    /// Returns the result of `f`, which reads from this device, without blocking. In a browser, `f` runs again when
+    /// what it reads has arrived, and must do the same each time.
     pub(crate) async fn rerun<T>(&self, f: impl FnMut() -> Result<T>) -> Result<T> {
         rerun(std::slice::from_ref(self), f).await
     }

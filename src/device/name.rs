@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Device;
 use crate::error::{Error, Result};
 
-/// The parsed name of a device. The order is that of [`Device::all`].
+/// The parsed name of a device. Names have the order of [`Device::all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Name {
     Gpu { index: usize, logical: usize },

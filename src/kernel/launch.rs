@@ -291,7 +291,7 @@ impl WgslKernel {
         members.map(|member| &*member.name).collect()
     }
 
-    /// Returns the workgroups in x and y, at most so many each, for at least `n` invocations.
+    /// Returns the workgroups in x and y, at most `most` each, for at least `n` invocations.
     fn folded(&self, n: usize, most: usize) -> Result<[usize; 3]> {
         let [x, y, z] = self.reflection.workgroup_size;
         if !self.reflection.counts_workgroups || y != 1 || z != 1 {

@@ -232,7 +232,7 @@ mod tests {
         fails(&[("SIZE", 0.0)], "");
         let without = WgslKernel::new(SOURCE, "turned").map(drop).unwrap_err().to_string();
         assert!(without.contains("with_overrides"), "{without}");
-        // The lines of errors are those of the source.
+        // The line numbers of errors refer to the source.
         let wrong = SOURCE.replace("shared_by[i] = x[at]", "shared_by[i] = 1u");
         let error = WgslKernel::with_overrides(&wrong, "turned", &[("SIZE", 4.0)]).map(drop).unwrap_err().to_string();
         assert!(error.contains("line 14"), "{error}");

@@ -247,7 +247,7 @@ pub(super) fn alike(x: Tensor, y: Tensor) -> Result<(Tensor, Tensor)> {
     }
 }
 
-/// The integers of a tensor as those of a narrower type, without the upper bits. Other tensors are returned as they are.
+/// The integers of a tensor in a narrower type, without the upper bits. Other tensors are returned as they are.
 pub(super) fn wrapped(x: Tensor, kind: ElementType) -> Result<Tensor> {
     if x.dtype() != DType::I32 || kind.word() != DType::I32 || kind.bits() >= 32 {
         return Ok(x);

@@ -157,7 +157,7 @@ impl Checkpoint {
             scaler.load_state(&state.get_numbers("scaler"))?;
         }
         if self.ranks.is_first() {
-            run.net.load_balance_state(&state.get_numbers("balance")); // that of other processes is not in the file
+            run.net.load_balance_state(&state.get_numbers("balance")); // other processes' state is not in the file
         }
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();

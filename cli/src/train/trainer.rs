@@ -99,7 +99,7 @@ impl Trainer {
         manual_seed(args.seed);
         let card = &source.card;
         let net = card.model.build(card.channels, card.classes.len())?;
-        // A checkpoint has its own weights, and other processes get those of the first one.
+        // A checkpoint has its own weights, and other processes get the first one's weights.
         let continued = args.checkpoint.as_ref().is_some_and(|path| path.exists());
         if let Some(path) = args.weights.as_deref().filter(|_| ranks.is_first() && !continued) {
             let loaded = checkpoint::load(path, Device::cpu()).and_then(|state| net.load_state_dict(&state, true));

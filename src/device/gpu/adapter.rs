@@ -57,7 +57,7 @@ pub(crate) fn enumerate() -> Result<Vec<(AdapterInfo, Handle)>> {
     })
 }
 
-/// As [`enumerate`], for an executor.
+/// Asynchronous form of [`enumerate`].
 pub(crate) async fn adapters() -> Vec<(AdapterInfo, Handle)> {
     let adapters = instance().enumerate_adapters(Backends::all()).await;
     let found: Vec<_> = adapters.into_iter().filter_map(inspect).collect();

@@ -69,7 +69,7 @@ mod tests {
             assert_eq!(all.get(&key(0)), Some(0), "used every time");
             assert!(all.newer.len() + all.older.len() <= 2 * GENERATION);
         }
-        // Of the others, those of the last generation are there.
+        // Of the others, only the last generation is there.
         let last = 10 * GENERATION - 1;
         assert_eq!([last, last - GENERATION + 2, 1].map(|id| all.get(&key(id)).is_some()), [true, true, false]);
         all.clear();

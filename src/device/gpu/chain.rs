@@ -191,7 +191,7 @@ impl Link {
 }
 
 impl Step {
-    /// Returns how many inputs the kernel has besides those of formulas.
+    /// Returns how many inputs the kernel has besides the inputs of formulas.
     fn own_bindings(&self) -> usize {
         match self.link {
             Link::Formula(_) => 0,

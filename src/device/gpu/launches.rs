@@ -10,7 +10,7 @@ use super::queue::{Dispatch, Recorder};
 use super::{Gpu, ParamsAt, Pipeline};
 use crate::error::Result;
 
-/// What a tool does with kernels: those of all devices of the process, except kernels that only try a variant.
+/// What a tool does with the kernels of all devices of the process, except kernels that only try a variant.
 pub trait Observer: Send + Sync {
     /// Returns whether [`launched`](Self::launched) is to be called for this kernel. It is called often. The
     /// kernels before this one have not run yet.

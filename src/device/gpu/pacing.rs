@@ -81,7 +81,7 @@ fn kernels_within(limit: Duration, kernels: usize, time: Duration, or_less: bool
     let fitting = (limit.as_secs_f64() / each.max(1e-9)).clamp(1.0, LAST_BATCH as f64) as usize;
     match or_less {
         false => fitting,
-        // No more than is known to fit, but for a batch that took less than half of the limit with all that was around it.
+        // No more than is known to fit, except after a batch that took less than half of the limit in all.
         true => fitting.max(kernels).min(2 * kernels).min(LAST_BATCH),
     }
 }

@@ -221,7 +221,7 @@ impl Pool {
         self.ledger.reset_peak();
     }
 
-    /// Says that a wait has ended: what was recorded before it is done.
+    /// Notes that a wait has ended: the work recorded before it is done.
     pub(super) fn all_written(&self) {
         sync::lock(&self.unwritten).clear();
     }

@@ -193,7 +193,7 @@ impl Gpu {
     /// As [`Gpu::variant`].
     pub(super) async fn try_variants(&self) -> Result<()> {
         let families = || inventory::iter::<&'static dyn AnyFamily>();
-        // All at the same time. An error may be that of another trial; so only what is correct counts.
+        // All at the same time. An error may come from another trial; so only correct results count.
         let of = |family: &&'static dyn AnyFamily| {
             let family = *family;
             family.wanted(&self.caps).into_iter().map(move |name| (family, name, Rerun::default()))
@@ -275,7 +275,7 @@ impl Gpu {
         // Errors of the device, and a wait that a browser does not allow, say nothing about the variant.
         let of_others = |error: &Error| error.is_device_lost() || error.is_out_of_memory() || error.is_would_block();
         if attempt.as_ref().is_err_and(|error| !of_others(error)) {
-            attempt = (family.attempt)(self, variant); // the error may have been that of another thread
+            attempt = (family.attempt)(self, variant); // the error may have come from another thread
         }
         let wrong = match attempt {
             Ok(None) => {

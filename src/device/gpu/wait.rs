@@ -42,7 +42,7 @@ impl Gpu {
         if is_in_rerun() { Ok(()) } else { waiting::wait_for(self.synchronized()) }
     }
 
-    /// As [`Gpu::synchronize`], for an executor.
+    /// Asynchronous form of [`Gpu::synchronize`].
     pub(crate) async fn synchronized(&self) -> Result<()> {
         let submission = self.submitted()?;
         if waiting::CAN_BLOCK {

@@ -271,7 +271,7 @@ fn connect(
     Ok(())
 }
 
-/// The byte that a pointer is at: a constant, and indices with what each is multiplied by.
+/// The byte offset of a pointer: a constant, and indices with their factors.
 struct Offset {
     global: Handle<GlobalVariable>,
     constant: u32,
