@@ -1,5 +1,5 @@
-//! Makes on this machine the files that the page compares with and begins with: `cargo run --release -p anygpu-web
-//! --example native -- [FOLDER]`.
+//! Makes on this machine the files that the page compares with and begins with:
+//! `cargo run --release -p anygpu-web --example native -- [FOLDER]`.
 //!
 //! - `site/native.json`: the losses of the page's training run, on `cpu` in native code.
 //! - With a folder of the whole MNIST, also `site/lenet.safetensors`, the weights of a LeNet trained on it, as f16,
