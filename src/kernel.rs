@@ -87,7 +87,8 @@ const LONG: Duration = Duration::from_secs(5);
 ///
 /// # Limits
 ///
-/// - An index out of bounds reads an unspecified element of the array, or 0. A write with it changes such an element, or nothing.
+/// - An index out of bounds reads an unspecified element of the array, or 0. A write with it changes such an
+///   element, or nothing.
 /// - Sources have at most 256 KiB, and expressions at most 1000 levels. The variables of a function have at most 8
 ///   KiB, and so have the variables in private memory.
 /// - A source may begin with `enable f16;` and `enable subgroups;`, for adapters that have them.

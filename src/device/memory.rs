@@ -101,7 +101,7 @@ impl Device {
         }
     }
 
-    /// Releases the memory that no tensor holds to the driver or the system, as `torch.cuda.empty_cache` does.
+    /// Gives the memory that no tensor holds back to the driver or the system, as `torch.cuda.empty_cache` does.
     /// Without this call, it is kept for later tensors. Call it so that other programs get the memory, or before
     /// you make large tensors of other sizes. Waits for the device.
     ///
