@@ -1,4 +1,4 @@
-//! The time of an all-reduce over 2, 3, … of the given devices, beside that of the copies alone.
+//! Measures an all-reduce over 2, 3, … of the given devices, and for comparison the copies alone.
 //!
 //! ```text
 //! cargo run --release --example all_reduce -- cpu soft:0 soft:0/1 soft:1
@@ -11,7 +11,7 @@ use std::time::Instant;
 use anygpu::parallel::{ReduceOp, all_reduce};
 use anygpu::{Device, Result, Tensor};
 
-/// As many floats as ResNet-18 has parameters.
+/// The number of ResNet-18's parameters.
 const ELEMENTS: usize = 11_000_000;
 const REPEATS: usize = 7;
 

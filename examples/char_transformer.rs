@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release --example char_transformer -- gpu:0
 //!
-//! The initial weights and the order of the batches are those of scripts/pytorch_char_transformer.py. The loss of each
-//! step is compared with PyTorch's.
+//! The initial weights and the order of the batches are the same as in scripts/pytorch_char_transformer.py. The
+//! loss of each step is compared with PyTorch's.
 
 use anygpu::nn::{Embedding, LayerNorm, Linear, Module};
 use anygpu::{Attention, Device, Result, Tensor, nn, optim, try_gpu};

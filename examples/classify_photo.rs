@@ -1,10 +1,10 @@
-//! Classifies a photo with a pretrained model of ONNX, from the two files to the names of the likeliest classes:
+//! Classifies a photo with a pretrained ONNX model, from the two files to the names of the likeliest classes:
 //!
 //!     cargo run --release --features image,onnx --example classify_photo -- model.onnx photo.jpg \
 //!         [device=gpu:0] [size=48x192] [mean=0.485,0.456,0.406] [std=0.229,0.224,0.225] [classes=a,b,…]
 //!
-//! `size` is for models that leave height and width open, 224x224 by default. Mean and deviation are those that the model was
-//! trained with: these are ImageNet's, and 0.5 is the default.
+//! `size` is for models that leave height and width open; the default is 224x224. Mean and deviation must be the
+//! ones that the model was trained with. The values above are ImageNet's; the default is 0.5.
 //!
 //! The package rapidocr-onnxruntime of PyPI has a model that tells whether a photo of a line of text is upside down
 //! (scripts/onnx_models.py fetches it): `classify_photo models/rapidocr-classification/model.onnx line.png size=48x192
@@ -21,7 +21,7 @@ use anygpu::{Device, Tensor, no_grad, try_gpu};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What follows the files, by its name.
+/// The arguments after the files, by name.
 type Settings = HashMap<String, String>;
 
 fn numbers(settings: &Settings, name: &str, default: &str) -> Result<Vec<f32>> {
@@ -30,7 +30,8 @@ fn numbers(settings: &Settings, name: &str, default: &str) -> Result<Vec<f32>> {
     text.split([',', 'x']).map(parse).collect()
 }
 
-/// Returns the height and width of images: those that the model's input `[batch, 3, height, width]` declares, else the setting's.
+/// Returns the height and width of images: from the model's input `[batch, 3, height, width]` if it declares them,
+/// else from the setting.
 fn image_size(input: &ValueInfo, settings: &Settings) -> Result<[usize; 2]> {
     let declared = match input.shape.as_deref() {
         Some([_, Dimension::Size(3), height, width]) => [height, width],

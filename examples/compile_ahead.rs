@@ -1,7 +1,7 @@
-//! The first step of training, with and without kernels that are compiled ahead of it.
+//! Measures the first step of training, with and without kernels that are compiled ahead of it.
 //!
-//! `cargo run --release --example compile_ahead [device] [lenet|resnet18]`: a first process trains a net for two steps and prints its
-//! list of kernels; a second one compiles the list on all cores before it does the same.
+//! `cargo run --release --example compile_ahead [device] [lenet|resnet18]`: a first process trains a net for two
+//! steps and prints its list of kernels. A second process compiles the list on all cores before it does the same.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Devices and tensors, step by step: the devices of a machine, tensors on a device, copies between two devices, and a
 //! net. It follows the "GPUs" chapter of *Dive into Deep Learning* (d2l.ai) and asserts each result.
 //!
-//! `cargo run --release --example devices_and_tensors` runs on any machine, also with only a CPU.
+//! `cargo run --release --example devices_and_tensors` runs on any machine, even one with only a CPU.
 
 use anygpu::nn::{self, Module};
 use anygpu::{Device, Error, Result, Tensor, device_count, is_available, try_all_gpus, try_gpu};

@@ -1,8 +1,8 @@
-//! Trains LeNet on several devices at once, writes it as a file of ONNX, and reads it again:
+//! Trains LeNet on several devices at once, writes it as an ONNX file, and reads it again:
 //! `cargo run --release --features onnx --example export_onnx -- [folder] [device …]` (a temporary folder, and `cpu`, by default).
 //!
-//! The folder then has `model.onnx`, and the test images and the net's scores as .npy, so that another runtime can be compared:
-//! `python3 scripts/onnx_exports.py` with the folder around it.
+//! The folder then contains `model.onnx`, and the test images and the net's scores as .npy files. So you can
+//! compare another runtime: `python3 scripts/onnx_exports.py` with the folder around it.
 
 use std::path::Path;
 

@@ -43,21 +43,22 @@ impl Block {
         Ok([head(0)?, head(1)?, head(2)?])
     }
 
-    /// What follows the attention.
+    /// The part after the attention.
     fn rest(&self, x: &Tensor, seen: &Tensor) -> Result<Tensor> {
         let x = (x + self.proj.forward(&seen.transpose(1, 2)?.reshape(x.shape())?))?;
         &x + x.apply(&self.ln2)?.apply(&self.up)?.gelu()?.apply(&self.down)
     }
 
-    /// Like `forward`, for the positions from `start` on. The keys and values of all positions before are in the cache, to which
-    /// those of `x` are added in place.
+    /// Like `forward`, for the positions from `start` on. The keys and values of all positions before are in the
+    /// cache. The keys and values of `x` are added to it in place.
     fn forward_cached(&self, x: &Tensor, cache: &Cache, start: usize) -> Result<Tensor> {
         let [queries, keys, values] = self.heads(x)?;
         let count = x.shape()[1];
         cache.keys.narrow(2, start, count)?.copy_(&keys)?;
         cache.values.narrow(2, start, count)?.copy_(&values)?;
         let (keys, values) = (cache.keys.narrow(2, 0, start + count)?, cache.values.narrow(2, 0, start + count)?);
-        // One new position sees all before it; those of a prompt see only those before themselves.
+        // One new position sees all positions before it. The positions of a prompt see only the positions before
+        // themselves.
         let attention = if count == 1 { Attention::new() } else { Attention::new().causal() };
         self.rest(x, &queries.attention(&keys, &values, &attention)?)
     }
@@ -110,8 +111,8 @@ impl Transformer {
     }
 }
 
-/// Draws from the probabilities that scores stand for, `[B, vocabulary]` → `[B, 1]`: the largest of the scores, each with random
-/// noise of Gumbel's distribution, is such a draw.
+/// Draws from the probabilities of the scores, `[B, vocabulary]` → `[B, 1]`: adds random noise of Gumbel's
+/// distribution to each score, and takes the largest one.
 fn drawn(scores: &Tensor, temperature: f32) -> Result<Tensor> {
     let noise = Tensor::uniform(1e-9, 1.0, scores.shape(), scores.device())?.log()?.neg()?.log()?.neg()?;
     scores.mul_scalar(1.0 / temperature)?.add(&noise)?.argmax(1)?.unsqueeze(1)

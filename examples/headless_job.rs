@@ -1,8 +1,8 @@
-//! A job without anybody who watches it: it survives the loss of its device and a lack of memory, and ends with the losses of a
-//! run that had neither.
+//! A job that nobody watches: it survives the loss of its device and a lack of memory, and ends with the same
+//! losses as a run without either.
 //!
-//! `cargo run --release --example headless_job [DEVICE]`, by default on the first adapter. The faults are injected: the job runs
-//! on a device of chaos, `chaos:DEVICE?oom=250&lose=800`.
+//! `cargo run --release --example headless_job [DEVICE]`, by default on the first adapter. The faults are injected:
+//! the job runs on the device `chaos:DEVICE?oom=250&lose=800`.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ const EVERY: usize = 4;
 /// The faults in a row, without a checkpoint between them, after which the job gives up.
 const MOST_FAULTS: usize = 5;
 
-/// What a run of the job depends on, beside its checkpoint.
+/// The settings of a run of the job, besides its checkpoint.
 struct Job {
     device: Device,
     /// The parts of a batch that are computed one after the other, with the memory of one.

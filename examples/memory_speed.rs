@@ -1,7 +1,8 @@
-//! How close the ops that memory limits come to a plain copy, and what the op of a small tensor costs, on each device:
-//! `memory_speed [DEVICES [REPEATS]]`.
+//! Measures how close memory-bound ops come to a plain copy, and what an op on a small tensor costs, on each
+//! device: `memory_speed [DEVICES [REPEATS]]`.
 //!
-//! Bytes are those that must be read and written at least. On an adapter, the copy is a kernel without this crate.
+//! Bytes are the bytes that must be read and written at least. On an adapter, the copy is a kernel without this
+//! crate.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ fn copy(@builtin(global_invocation_id) id: vec3<u32>) {
     for (var i = id.x * RUN; i < min((id.x + 1u) * RUN, arrayLength(&y)); i++) { y[i] = x[i]; }
 }";
 
-/// The copy on the driver's own terms, without this crate: the rate of the best of several shapes.
+/// The copy through wgpu, without this crate: the rate of the best of several shapes.
 fn copy(device: &Device, n: usize, repeats: usize) -> Option<(u32, f64)> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));

@@ -1,4 +1,4 @@
-//! One training run on every device of the machine. Its losses are compared with those of one device.
+//! One training run on every device of the machine. Its losses are compared with the losses of one device.
 //!
 //! `cargo run --release --example mixed_devices [device ...]`: all devices by default. Two logical devices of one
 //! adapter also work, for example `soft:0/0 soft:0/1 cpu`.

@@ -1,4 +1,5 @@
-//! Runs a model of ONNX on random inputs; its time, with the inputs' way to the device and the outputs' way back, and its memory:
+//! Runs an ONNX model on random inputs. Prints its time, including the copies of the inputs to the device and of the
+//! outputs back, and its memory:
 //! `cargo run --release --features onnx --example onnx_model -- model.onnx [device] [size of a dimension that the file leaves open …]`.
 
 use std::time::Instant;

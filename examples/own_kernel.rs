@@ -1,8 +1,8 @@
 //! An activation in WGSL, with its gradient, in a net that learns on several adapters at once:
 //! `cargo run --release --example own_kernel [DEVICES]`, by default on all adapters.
 //!
-//! The function is snake, `x + sin²(a·x) / a`, which suits what repeats (Ziyin, Hartwig and Ueda, 2020). Two entry points of one
-//! source are the kernels; an override is the size of their workgroups, and `a` a param.
+//! The function is snake, `x + sin²(a·x) / a`, which suits periodic data (Ziyin, Hartwig and Ueda, 2020). Two entry
+//! points of one source are the kernels. An override sets the size of their workgroups, and `a` is a param.
 
 use std::sync::Arc;
 
@@ -64,12 +64,12 @@ impl Module for Snake {
     }
 }
 
-/// The same by the crate's ops, to compare with.
+/// The same function by the crate's ops, for comparison.
 fn by_ops(x: &Tensor, a: f32) -> Result<Tensor> {
     x + (x * a)?.sin()?.pow(2)? / a
 }
 
-/// Returns the largest differences of the function and of its gradient from those of the crate's ops.
+/// Returns the largest differences of the function and of its gradient from the crate's ops.
 fn differences(snake: &Snake, device: &Device) -> Result<[f32; 2]> {
     let x = Tensor::linspace(-3.0, 3.0, 1000, device)?;
     let (own, ops) = (x.requires_grad(), x.requires_grad());
@@ -95,7 +95,8 @@ fn main() -> Result<()> {
     for device in &devices {
         let [value, gradient] = differences(&snake, device)?;
         println!("{device}: differs from the crate's ops by {value:.1e}, the gradient by {gradient:.1e}");
-        // The sine of the driver: WGSL asks for an absolute error of 2⁻¹¹ or less. That of the crate is its own.
+        // The driver computes the sine: WGSL asks for an absolute error of 2⁻¹¹ or less. The crate has its own
+        // sine.
         assert!(value < 1e-3 && gradient < 1e-2);
     }
 

@@ -1,8 +1,8 @@
 //! The crate's error type.
 //!
-//! There is one type for the whole crate, because a training step uses every module (data, tensors, several devices),
-//! and its caller can only report most errors: the operation, the cause and the remedy. Errors that a program can react
-//! to have their own variants.
+//! There is one type for the whole crate, because a training step uses every module (data, tensors, several
+//! devices). Its caller can only report most errors: the operation, the cause and the remedy. Errors to which a
+//! program can react have their own variants.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of this crate. The message states the operation, the cause and, if there is one, the remedy.
 ///
-/// `Debug` prints the message too, so that a `main` that returns an error ends with a text to read, as does `unwrap`. The
-/// message of an error with a cause contains that of the cause. [`source`](std::error::Error::source) is therefore
-/// always `None`: programs that print the chain of sources (`{:#}` of `anyhow`) print each message once.
+/// `Debug` prints the message too, so that `unwrap`, and a `main` that returns an error, end with a readable text.
+/// If an error has a cause, its message contains the message of the cause. So [`source`](std::error::Error::source)
+/// is always `None`: programs that print the chain of sources (`{:#}` of `anyhow`) print each message once.
 ///
 /// ```
 /// use anygpu::{Error, Tensor};
@@ -62,7 +62,7 @@ pub enum Error {
         detail: String,
     },
     /// A tensor has an element type that the op does not accept.
-    #[error("{op}: expected a tensor of {expected}, got {got} (convert it with .to_dtype())")]
+    #[error("{op}: expected a tensor of {expected}, got {got}{}", conversion(expected))]
     DTypeMismatch {
         /// The op that was called.
         op: &'static str,
@@ -109,9 +109,10 @@ pub enum Error {
         requested: u64,
         /// The number of bytes in use by tensors.
         in_use: u64,
-        /// The number of bytes of host memory that were available, if there were too few. Software adapters use it too.
+        /// The number of bytes of host memory that were available, if there were too few. This applies to software
+        /// adapters too.
         available: Option<u64>,
-        /// What holds the most of it, as [`Device::memory_report`](crate::Device::memory_report) prints it.
+        /// What holds most of the memory, as [`Device::memory_report`](crate::Device::memory_report) prints it.
         held: Vec<String>,
     },
     /// A size is larger than the adapter allows.
@@ -164,8 +165,8 @@ pub enum Error {
     /// A replica waited for a value that another one computes in the same step, but the other one failed (its error has
     /// the cause) or ran other layers.
     #[error(
-        "given up, because another replica ended before it came to the same exchange: it failed, or replicas go through \
-         different layers or losses, which a batch norm and a weighted loss over several devices cannot"
+        "given up, because another replica ended before it reached the same exchange: it failed, or the replicas ran \
+         different layers or losses, which is not possible with a batch norm or a weighted loss over several devices"
     )]
     Abandoned,
     /// A device did not end its part of a step in time.
@@ -176,8 +177,8 @@ pub enum Error {
         /// The limit, in seconds.
         seconds: f64,
     },
-    /// In a browser, a call would wait for a device, which the thread of a page or a worker cannot. Nothing is lost: its asynchronous
-    /// form does the same, and tensors keep what they have.
+    /// In a browser, a call would have to wait for a device, and the thread of a page or a worker cannot wait.
+    /// Nothing is lost: use the call's asynchronous form. Tensors keep their elements.
     #[error("{call} would wait for the device, which code in a browser cannot: use {instead}")]
     WouldBlock {
         /// The call.
@@ -185,7 +186,7 @@ pub enum Error {
         /// Its asynchronous form.
         instead: &'static str,
     },
-    /// The processes of a job cannot train together, because of MPI or of what they were asked to do.
+    /// The processes of a job cannot train together, because of MPI or because of what they were asked to do.
     #[error("rank {rank} on {host}: {message}")]
     Communication {
         /// The rank of this process.
@@ -259,7 +260,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a device failed, so that another device may be able to do the same.
+    /// Returns whether a device failed, so that another device may be able to do the same work.
     pub(crate) fn is_of_device(&self) -> bool {
         match self {
             Error::Replica { error, .. } => error.is_of_device(),
@@ -279,8 +280,8 @@ impl Error {
         }
     }
 
-    /// Returns the error of a layer: the name of an op, which begins with a small letter, becomes that of the layer that
-    /// called it.
+    /// Returns the error of a layer: the name of the op, which begins with a small letter, is replaced by the name
+    /// of the layer that called it.
     pub(crate) fn of_layer(mut self, layer: &'static str) -> Self {
         let (Error::DeviceMismatch { op, .. }
         | Error::ShapeMismatch { op, .. }
@@ -295,8 +296,8 @@ impl Error {
         self
     }
 
-    /// Adds the name of the layer, in its container, to an error about the layer's input. A container of that container
-    /// puts its name before.
+    /// Adds the name of the layer, in its container, to an error about the layer's input. If that container is in
+    /// another container, that one puts its name before.
     pub(crate) fn at_layer(mut self, name: &str) -> Self {
         const LAYER: &str = " (layer '";
         if let Error::ShapeMismatch { detail, .. } | Error::InvalidArgument { detail, .. } = &mut self {
@@ -328,7 +329,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Implements `TryFrom<&str>` for a type by its `FromStr`.
+/// Implements `TryFrom<&str>` for a type by means of its `FromStr`.
 macro_rules! try_from_str {
     ($t:ty) => {
         impl TryFrom<&str> for $t {
@@ -342,6 +343,11 @@ macro_rules! try_from_str {
     };
 }
 pub(crate) use try_from_str;
+
+/// How to convert a tensor, for the end of a message, unless the accepted type says so itself.
+fn conversion(expected: &str) -> &'static str {
+    if expected.contains("(convert ") { "" } else { " (convert it with .to_dtype())" }
+}
 
 /// What holds the most memory, for the end of a message.
 fn listed(held: &[String]) -> String {

@@ -1,33 +1,34 @@
-//! Devices, buffers and textures of wgpu as devices and tensors, for programs that use wgpu themselves: windows, renderers, games.
-//! Feature `wgpu`, with which [`wgpu`] is part of this crate's interface.
+//! Devices, buffers and textures of wgpu as devices and tensors, for programs that use wgpu themselves: windows,
+//! renderers, games. Needs the feature `wgpu`, with which [`wgpu`] is part of this crate's interface.
 //!
-//! [`Device::from_wgpu`] shares the device of the program, [`Tensor::as_wgpu_buffer`] gives the program the memory of a tensor,
-//! [`Tensor::from_wgpu_buffer`] makes a tensor of a buffer, and [`Tensor::from_texture`] and [`Tensor::copy_to_texture`] copy
-//! texels on the device. None of them waits for the device.
+//! [`Device::from_wgpu`] shares the program's device. [`Tensor::as_wgpu_buffer`] gives the program the memory of a
+//! tensor, and [`Tensor::from_wgpu_buffer`] makes a tensor of a buffer. [`Tensor::from_texture`] and
+//! [`Tensor::copy_to_texture`] copy texels on the device. None of them waits for the device.
 //!
 //! # The order of commands
 //!
-//! A device runs what is submitted to its queue in the order of the submits, and wgpu makes writes visible to what follows. This
-//! crate records ops, and submits them later. Hence these rules:
+//! A device runs the work of its queue in the order of the submits, and wgpu makes writes visible to what follows.
+//! This crate records ops, and submits them later. Hence these rules:
 //!
-//! - What is computed by ops is visible to commands that the program submits after [`Tensor::as_wgpu_buffer`],
-//!   [`Tensor::copy_to_texture`] or [`Device::flush`], which submit all ops before them.
-//! - What the program writes is visible to ops that are called after the program has submitted the commands. For
-//!   `Queue::write_buffer` that is the next submit, also one of this crate.
-//! - Before the program writes to the buffer of a tensor, it calls [`Device::flush`]. Otherwise ops that were called before may
-//!   read what is written.
-//! - A [`WgpuBuffer`] keeps the memory of its tensor. Hold it until the commands that use the buffer are submitted: then the memory
-//!   can be that of another tensor.
-//! - Functions that wgpu calls back (`map_async`, `on_submitted_work_done`, handlers of errors) must not call this crate, nor wait
-//!   for a thread that does: they can be called within a call of this crate, which holds its locks.
-//! - Buffers and textures must be those of the device of [`Device::as_wgpu`] or the one given to [`Device::from_wgpu`]. Those of
-//!   another device of the same `wgpu::Instance` are errors. Those of another instance cannot be told apart: wgpu panics, or takes
-//!   them for something else.
-//! - The buffer of [`Tensor::as_wgpu_buffer`] is that of a tensor already: do not make another tensor of it.
-//! - Buffers of tensors are not destroyed (`wgpu::Buffer::destroy`) before the tensors are gone. Ops on a tensor whose buffer is
-//!   destroyed are errors; work that was recorded before, with others in one submit, is refused with an error of the next call.
-//! - Writes of the program are as those of methods whose names end in `_`, but the graph does not notice them: do not write to
-//!   what a gradient needs.
+//! - The results of ops are visible to commands that the program submits after [`Tensor::as_wgpu_buffer`],
+//!   [`Tensor::copy_to_texture`] or [`Device::flush`]. These calls submit all ops before them.
+//! - What the program writes is visible to ops that are called after the program has submitted the commands. Data
+//!   written with `Queue::write_buffer` is visible after the next submit, which may be one of this crate.
+//! - Before the program writes to the buffer of a tensor, it must call [`Device::flush`]. Otherwise ops that were
+//!   called before may read what is written.
+//! - A [`WgpuBuffer`] keeps the memory of its tensor. Hold it until the commands that use the buffer are submitted.
+//!   After that, another tensor can get the memory.
+//! - Functions that wgpu calls back (`map_async`, `on_submitted_work_done`, handlers of errors) must not call this
+//!   crate, nor wait for a thread that does: they can be called within a call of this crate, which holds its locks.
+//! - Buffers and textures must belong to the device of [`Device::as_wgpu`], or to the device given to
+//!   [`Device::from_wgpu`]. Buffers and textures of another device of the same `wgpu::Instance` are errors. If they
+//!   belong to another instance, this cannot be detected: wgpu panics, or takes them for something else.
+//! - The buffer of [`Tensor::as_wgpu_buffer`] already belongs to a tensor: do not make another tensor of it.
+//! - Do not destroy the buffer of a tensor (`wgpu::Buffer::destroy`) before the tensor is gone. Ops on a tensor
+//!   whose buffer is destroyed are errors. Work that was recorded before is refused together with the rest of its
+//!   submit; the next call returns the error.
+//! - The program's writes are like methods whose names end in `_`, but the gradient graph does not notice them: do
+//!   not write to tensors that a gradient needs.
 //!
 //! ```
 //! use anygpu::{Device, Tensor, wgpu};
@@ -50,7 +51,7 @@
 #[doc(no_inline)]
 pub use ::wgpu;
 
-/// What `tools/cards` knows of the kernels that run.
+/// The kernels that run, for `tools/cards`.
 #[doc(hidden)]
 pub mod launches {
     pub use crate::device::gpu::launches::{
@@ -67,7 +68,8 @@ use crate::ops::traced::note_use;
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
-/// The buffer of wgpu that holds the elements of a tensor, and where they are in it. Made by [`Tensor::as_wgpu_buffer`].
+/// The wgpu buffer that holds the elements of a tensor, and where they are in it. [`Tensor::as_wgpu_buffer`]
+/// returns it.
 #[derive(Clone, Debug)]
 pub struct WgpuBuffer {
     /// Keeps the memory.
@@ -78,19 +80,19 @@ pub struct WgpuBuffer {
 }
 
 impl WgpuBuffer {
-    /// Returns the buffer. Other tensors can be in it, before and after the elements of this one.
+    /// Returns the buffer. It can hold other tensors before and after the elements of this one.
     #[must_use]
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
     }
 
-    /// Returns the byte of the buffer at which the elements begin.
+    /// Returns the byte offset in the buffer at which the elements begin.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns the bytes of the elements.
+    /// Returns the size of the elements in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -100,15 +102,15 @@ impl WgpuBuffer {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the tensor has no elements, or if they begin where no binding can: at a byte that is not a
-    /// multiple of the device's `min_storage_buffer_offset_alignment`. Those of `contiguous()` of another tensor than a view
-    /// begin at 0.
+    /// [`Error::InvalidArgument`] if the tensor has no elements, or if they begin at a byte that is not a multiple
+    /// of the device's `min_storage_buffer_offset_alignment`, where no binding can begin. If a tensor is not a
+    /// view, the elements of its `contiguous()` begin at byte 0.
     pub fn binding(&self) -> Result<wgpu::BindingResource<'_>> {
         let alignment = u64::from(self._tensor.device().as_wgpu()?.0.limits().min_storage_buffer_offset_alignment);
         if !self.offset.is_multiple_of(alignment) {
             let offset = self.offset;
             let detail =
-                format!("the elements begin at byte {offset}, which is no multiple of {alignment}: bind a copy");
+                format!("the elements begin at byte {offset}, which is not a multiple of {alignment}: bind a copy");
             return Err(Error::argument("binding", detail));
         }
         let size = wgpu::BufferSize::new(self.size.next_multiple_of(4));
@@ -129,14 +131,15 @@ const VECTOR: u64 = 16;
 const ROW: usize = wgpu::COPY_BYTES_PER_ROW_ALIGNMENT as usize;
 
 impl Tensor {
-    /// Returns the buffer of wgpu that holds the elements, without a copy, and submits all recorded work of the device. See
-    /// [the module](crate::interop) for the order of commands.
+    /// Returns the wgpu buffer that holds the elements, without a copy, and submits all recorded work of the
+    /// device. See [the module](crate::interop) for the order of commands.
     ///
-    /// The elements are in row-major order. Halves take two bytes, u8 and booleans one.
+    /// The elements are in row-major order. An f16 or bf16 takes two bytes; a u8 or a boolean takes one.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a tensor on `cpu`, and for one that is not contiguous; errors of earlier work on the device.
+    /// [`Error::InvalidArgument`] for a tensor on `cpu`, and for a tensor that is not contiguous; errors of earlier
+    /// work on the device.
     pub fn as_wgpu_buffer(&self) -> Result<WgpuBuffer> {
         let Storage::Gpu(buffer) = self.storage() else {
             let detail = "a tensor on cpu is in no buffer of wgpu: move it with .to(&device)";
@@ -159,18 +162,18 @@ impl Tensor {
         })
     }
 
-    /// Returns the beginning of a buffer of the program as a tensor, without a copy. The tensor holds the buffer. See
-    /// [the module](crate::interop) for the order of commands.
+    /// Returns a tensor over the beginning of a buffer of the program, without a copy. The tensor holds the buffer.
+    /// See [the module](crate::interop) for the order of commands.
     ///
-    /// The elements are in row-major order. Several tensors of one buffer share the elements; the first one must be the longest.
-    /// Methods whose names end in `_` write to the buffer, also between the tensor's end and
-    /// the next multiple of 16 bytes. The buffer must not be mapped while ops use it.
+    /// The elements are in row-major order. Several tensors of one buffer share the elements; the first one must be
+    /// the longest. Methods whose names end in `_` write to the buffer, including the bytes between the tensor's
+    /// end and the next multiple of 16 bytes. The buffer must not be mapped while ops use it.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] unless the buffer has the usages `STORAGE`, `COPY_SRC` and `COPY_DST` and is as large as the
-    /// elements, rounded up to 16 bytes, and for `cpu`; [`Error::LimitExceeded`] if it is too large for a binding;
-    /// [`Error::Gpu`] if it is of another device.
+    /// [`Error::InvalidArgument`] if the buffer lacks one of the usages `STORAGE`, `COPY_SRC` and `COPY_DST`, if it
+    /// is smaller than the elements, rounded up to 16 bytes, and for `cpu`; [`Error::LimitExceeded`] if it is too
+    /// large for a binding; [`Error::Gpu`] if it belongs to another device.
     ///
     /// ```
     /// use anygpu::{DType, Device, Tensor, wgpu};
@@ -227,14 +230,15 @@ impl Tensor {
     /// Returns the texels of a 2-D texture as a tensor `[height, width, channels]`, copied on the device. See
     /// [the module](crate::interop) for the order of commands.
     ///
-    /// The elements are what the texture stores, and their type is that of its format: u8 from 0 to 255 for `Rgba8Unorm`,
-    /// `Rgba8UnormSrgb` (without a conversion), `Bgra8Unorm` (blue first), `R8Unorm` and so on; f16 for `Rgba16Float`; f32 for
-    /// `Rgba32Float` and `R32Float`; u32 and i32 for formats of such words. Only the first mip level is read.
+    /// The elements are what the texture stores, and its format sets their type: u8 from 0 to 255 for `Rgba8Unorm`,
+    /// `Rgba8UnormSrgb` (without a conversion), `Bgra8Unorm` (blue first), `R8Unorm` and so on; f16 for
+    /// `Rgba16Float`; f32 for `Rgba32Float` and `R32Float`; u32 and i32 for formats of such words. Only the first
+    /// mip level is read.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for other formats, several layers or samples, a texture without the usage `COPY_SRC`, and for
-    /// `cpu`; [`Error::Gpu`] if the texture is of another device.
+    /// [`Error::InvalidArgument`] for other formats, several layers or samples, a texture without the usage
+    /// `COPY_SRC`, and for `cpu`; [`Error::Gpu`] if the texture belongs to another device.
     pub fn from_texture(texture: &wgpu::Texture, device: &Device) -> Result<Tensor> {
         const NAME: &str = "from_texture";
         let Texels { dtype, shape: [height, width, channels], row } =
@@ -248,14 +252,14 @@ impl Tensor {
         no_grad(|| rows.narrow(1, 0, width * channels)?.contiguous()?.reshape([height, width, channels]))
     }
 
-    /// Copies a tensor `[height, width, channels]` to a 2-D texture of its device, on the device: what
-    /// [`Tensor::from_texture`] returns, or `[height, width]` for one channel. See there for the elements, and
+    /// Copies a tensor to a 2-D texture of its device, on the device. The shape is `[height, width, channels]`, as
+    /// [`Tensor::from_texture`] returns it, or `[height, width]` for one channel. See there for the elements, and
     /// [the module](crate::interop) for the order of commands.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] unless shape and element type are those of the texture and it has the usage `COPY_DST`, and for
-    /// a tensor on `cpu`; [`Error::Gpu`] if the texture is of another device.
+    /// [`Error::InvalidArgument`] if shape or element type differ from the texture's, if the texture lacks the
+    /// usage `COPY_DST`, and for a tensor on `cpu`; [`Error::Gpu`] if the texture belongs to another device.
     ///
     /// ```
     /// use anygpu::{DType, Device, Tensor, wgpu};

@@ -59,34 +59,50 @@ const LONG: Duration = Duration::from_secs(5);
 
 /// A compute kernel in WGSL.
 ///
-/// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
-/// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
-/// or `u32` (or atomics of the integers), or of `f16` on adapters that have it, and `arrayLength` is the tensor's number of
-/// elements; of an odd number of `f16`, it is one more, and the last element is unspecified. Params cannot be `f16`. Arrays may be of vectors,
-/// matrices, arrays or structs of these, for tensors of a whole number of them with their padding in WGSL's layout: 4 numbers
-/// for a `vec3`. Then `arrayLength` is the number of such elements. A struct with members of several types takes a tensor of
-/// `u32` with their bits. A binding may also be a struct whose last member is such an array, or have a fixed size: the tensor
-/// has all its numbers. A binding that the entry point does not use is not an argument.
+/// # Bindings
 ///
-/// A source may have several entry points, of which each is a kernel, and overrides: see
+/// All bindings are in group 0. `var<storage, read>` arrays are the inputs, and `var<storage, read_write>` arrays
+/// are the outputs, both in the order of their binding numbers. One `var<uniform>` may hold params. A binding that
+/// the entry point does not use is not an argument.
+///
+/// The elements of an array are `f32`, `i32` or `u32` (or atomics of the integers), or `f16` on adapters that have
+/// it. Params cannot be `f16`. `arrayLength` is the tensor's number of elements. For an odd number of `f16`, it is
+/// one more, and the last element is unspecified.
+///
+/// The elements may also be vectors, matrices, arrays or structs of these types. The tensor then has a whole number
+/// of them, with their padding in WGSL's layout: 4 numbers for a `vec3`. `arrayLength` is the number of such
+/// elements. A struct with members of several types takes a tensor of `u32` with their bits. A binding may also be
+/// a struct whose last member is such an array, or have a fixed size: the tensor has all its numbers.
+///
+/// A source may have overrides, and several entry points, each of which is a kernel: see
 /// [`with_overrides`](Self::with_overrides).
 ///
-/// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
-/// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Outputs of atomics only start as
-/// zeros unless the caller passes a tensor.
+/// # Arguments
 ///
-/// [`run`](Self::run) takes the arguments in the order of their bindings, and [`on`](Self::on) by their names.
+/// [`run`](Self::run) takes the arguments in the order of their bindings, and [`on`](Self::on) takes them by name.
 ///
-/// An index out of bounds reads an unspecified element of the array or 0, and writes such an element or nothing. On
-/// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result, and `@align` and `@size` are errors where they
-/// move a member. Sources have at most 256 KiB, expressions at most 1000 levels, the variables of a function and those in private
-/// memory at most 8 KiB each. A source may begin with `enable f16;` and `enable subgroups;`, for adapters that have them. On DirectX 12, `num_workgroups` is right only
-/// where the entry point itself reads it, not in a function that has it in a struct. A kernel is compiled once per device.
+/// Outputs are new tensors. An output that the kernel also reads, such as `y` in `y[i] = a * x[i] + y[i]`, needs
+/// starting elements: pass [`Output::copy_of`] a tensor, or [`Output::zeros`]. An output that holds only atomics
+/// starts as zeros, unless the caller passes a tensor.
 ///
-/// Some drivers leave all loops of an invocation after a number of iterations in total, without an error: lavapipe and llvmpipe of
-/// Mesa 22, after 65 535. Each device is probed for it, and has [`Quirk::LoopBudget`](crate::device::Quirk::LoopBudget) in
-/// [`Device::quirks`] then. A kernel with a loop runs there all the same, and its first launch logs a warning: the results of
-/// longer loops are wrong. Keep the iterations of an invocation below that number, use another device, or a newer driver.
+/// # Limits
+///
+/// - An index out of bounds reads an unspecified element of the array, or 0. A write with it changes such an
+///   element, or nothing.
+/// - Sources have at most 256 KiB, and expressions at most 1000 levels. The variables of a function have at most 8
+///   KiB, and so have the variables in private memory.
+/// - A source may begin with `enable f16;` and `enable subgroups;`, for adapters that have them.
+/// - On OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result, and `@align` and `@size` are
+///   errors where they move a member.
+/// - On DirectX 12, `num_workgroups` is right only where the entry point itself reads it, not in a function that
+///   has it in a struct.
+/// - A kernel is compiled once per device.
+///
+/// Some drivers leave all loops of an invocation, without an error, after a number of iterations in total: lavapipe
+/// and llvmpipe of Mesa 22 do so after 65 535. Each device is probed for this fault. If it has it,
+/// [`Device::quirks`] contains [`Quirk::LoopBudget`](crate::device::Quirk::LoopBudget). A kernel with a loop still
+/// runs there, and its first launch logs a warning: the results of longer loops are wrong. Keep the iterations of
+/// an invocation below that number, use another device, or use a newer driver.
 #[derive(Debug)]
 pub struct WgslKernel {
     source: String,
@@ -100,7 +116,7 @@ pub struct WgslKernel {
 impl WgslKernel {
     /// Parses and validates `source`, without a device.
     ///
-    /// # Errors
+    /// [`Error::Kernel`] with the line number and the error in that line.
     ///
     /// [`Error::Kernel`] with the line and the error there.
     ///
@@ -114,9 +130,9 @@ impl WgslKernel {
         Self::with_overrides(source, entry, &[])
     }
 
-    /// Parses and validates `source` with values for its overrides, by their names; others have their defaults. Numbers have
-    /// to fit the type of the override, and those of bools are 0 and 1. Overrides can be sizes of workgroups and of arrays
-    /// in workgroup memory.
+    /// Parses and validates `source`, with values for its overrides by name. Other overrides have their defaults. A
+    /// number must fit the type of its override; for a bool, it is 0 or 1. Overrides can be sizes of workgroups,
+    /// and of arrays in workgroup memory.
     ///
     /// # Errors
     ///
@@ -148,11 +164,11 @@ impl WgslKernel {
         Ok(WgslKernel { source, entry: entry.into(), reflection, loops, pipelines: Mutex::default() })
     }
 
-    /// Returns the names of the compute entry points of a source, in its order.
+    /// Returns the names of the compute entry points of a source, in the order of the source.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with the line and the error there, for a source that is not valid.
+    /// [`Error::Kernel`] with the line number and the error in that line, for a source that is not valid.
     ///
     /// ```
     /// use anygpu::kernel::WgslKernel;
@@ -165,8 +181,9 @@ impl WgslKernel {
             .map_err(|message| Error::Kernel { name: "of a source".to_string(), message })
     }
 
-    /// Compiles the kernel for a device before its first launch there, for an executor. In a browser, this is how to know whether the
-    /// browser's compiler takes it: a launch does not wait for that, and its errors are those of the next wait.
+    /// Compiles the kernel for a device before its first launch there. In a browser, use this to learn whether the
+    /// browser's compiler accepts the kernel: a launch does not wait for that, and the next wait returns its
+    /// errors.
     ///
     /// # Errors
     ///
@@ -207,13 +224,13 @@ impl WgslKernel {
         self.reflection.bindings.iter().filter(|arg| !arg.written).map(|arg| &*arg.name).collect()
     }
 
-    /// Returns the names of the outputs, in the order of their bindings: that of the results.
+    /// Returns the names of the outputs, in the order of their bindings, which is also the order of the results.
     #[must_use]
     pub fn outputs(&self) -> Vec<&str> {
         self.reflection.bindings.iter().filter(|arg| arg.written).map(|arg| &*arg.name).collect()
     }
 
-    /// Returns the number of invocations of a workgroup in x, y and z.
+    /// Returns the numbers of invocations of a workgroup in x, y and z.
     #[must_use]
     pub fn workgroup_size(&self) -> [u32; 3] {
         self.reflection.workgroup_size
@@ -221,9 +238,9 @@ impl WgslKernel {
 
     /// Runs the kernel on the device of the inputs, with `groups` workgroups in x, y and z, and returns the outputs.
     ///
-    /// `outputs` are pairs of a shape and an element type, for tensors that start as zeros, or [`Output`]s. `params`
-    /// are the words of the uniform in WGSL's layout (`f32::to_bits` for floats). The results are outside of the
-    /// gradient graph.
+    /// An element of `outputs` is an [`Output`], or a pair of a shape and an element type for a tensor that starts
+    /// as zeros. `params` are the words of the uniform in WGSL's layout (`f32::to_bits` for floats). The results
+    /// are not part of the gradient graph.
     ///
     /// # Errors
     ///
@@ -242,7 +259,7 @@ impl WgslKernel {
         self.run_on(first.device(), inputs, outputs, params, groups)
     }
 
-    /// Runs the kernel on a given device, as [`run`](WgslKernel::run): for kernels without inputs.
+    /// Runs the kernel on a given device, as [`run`](WgslKernel::run) does: for kernels without inputs.
     ///
     /// # Errors
     ///
@@ -316,7 +333,7 @@ impl WgslKernel {
         }
         if let Some(name) = self.reflection.moved.as_ref().filter(|_| gpu.caps().gl) {
             return Err(self.error(format!(
-                "'{name}' is where @align, @size or a matrix of two rows puts it, which OpenGL ({device}) does not: fill the gap with members of the struct"
+                "'{name}' has a place that @align, @size or a matrix of two rows sets, and OpenGL ({device}) puts it elsewhere: fill the gap with members of the struct"
             )));
         }
         let signature = Signature {
@@ -348,7 +365,7 @@ impl WgslKernel {
         Ok(pipeline)
     }
 
-    /// Logs that the driver leaves the kernel's loops after so many iterations. It is said once for each device, before the
+    /// Logs that the driver leaves the kernel's loops after this many iterations: once for each device, before the
     /// kernel's first launch there.
     fn tell_loops(&self, device: &Device, budget: u32) {
         log::warn!(

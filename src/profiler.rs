@@ -1,4 +1,4 @@
-//! Where the time goes: how long each kernel of an adapter and each op of the host takes.
+//! Measures how long each kernel of an adapter and each op of the host takes.
 //!
 //! ```
 //! use anygpu::profiler::Profiler;
@@ -17,11 +17,13 @@
 //! # Ok::<(), anygpu::Error>(())
 //! ```
 //!
-//! Adapters write timestamps at the begin and the end of each kernel, which then has a compute pass of its own; the others run
-//! as they do otherwise. So the kernels are as fast as without a profile, but not the time between them. Adapters without
-//! timestamps ([`DeviceInfo::features`](crate::DeviceInfo::features) has `timestamps` for those that have them) run one kernel at
-//! a time, and the time is that from its submit to its end as the host sees it. Ops of `cpu` are measured around their loops.
-//! Copies are not measured, nor is, on `cpu`, the creation of tensors. A device that is opened anew meanwhile is not profiled.
+//! Adapters write timestamps at the begin and the end of each kernel. While a profile is recorded, each kernel has
+//! a compute pass of its own; apart from that, kernels run as they do otherwise. So the kernels are as fast as
+//! without a profile, but the time between them is longer. Adapters without timestamps run one kernel at a time;
+//! [`DeviceInfo::features`](crate::DeviceInfo::features) contains `timestamps` for the adapters that have them.
+//! Without them, the time is measured on the host, from the submit of the kernel to its end. Ops of `cpu` are
+//! measured around their loops. Copies are not measured. On `cpu`, the creation of tensors is not measured either.
+//! A device that is reopened during the profile is not profiled.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,10 +51,10 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to record what these devices do, by any thread. It waits for what they do already.
+    /// Begins to record what these devices do, on behalf of any thread. It first waits for their current work.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if one of them is profiled already, or is in the list twice; those of
+    /// [`Error::InvalidArgument`] if one of them is profiled already, or is in the list twice; the errors of
     /// [`Device::synchronize`].
     pub fn start(devices: &[Device]) -> Result<Profiler> {
         let mut profiler = Profiler { devices: Vec::new(), record: Arc::new(Record::new()) };
@@ -63,7 +65,7 @@ impl Profiler {
         Ok(profiler)
     }
 
-    /// Waits for the devices and returns what they did, with their [errors](Profile::errors).
+    /// Waits for the devices, and returns what they did, with their [errors](Profile::errors).
     pub fn stop(mut self) -> Profile {
         let errors = self.end();
         let elapsed = self.record.since.elapsed();
@@ -88,7 +90,7 @@ impl Drop for Profiler {
 
 /// What devices did between [`Profiler::start`] and [`Profiler::stop`].
 ///
-/// Printed, it is a table of the ops and kernels with the most time; `{:.5}` prints five rows.
+/// `Display` prints a table of the ops and kernels with the most time; `{:.5}` prints five rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     events: Vec<Event>,
@@ -122,13 +124,13 @@ impl Profile {
         &self.events
     }
 
-    /// Returns the number of kernels whose time is not known, and of events past the first million.
+    /// Returns the number of kernels whose time is not known, plus the events past the first million.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Returns the errors of devices, such as their loss: their last kernels are missed then.
+    /// Returns the errors of devices, such as their loss. The last kernels of such a device are missed.
     #[must_use]
     pub fn errors(&self) -> &[Error] {
         &self.errors
@@ -140,7 +142,8 @@ impl Profile {
         self.elapsed
     }
 
-    /// Returns the sums over calls of the same kernel for the same op on the same device, those with the most time first.
+    /// Returns the sums over all calls of the same kernel for the same op on the same device, sorted by time,
+    /// longest first.
     #[must_use]
     pub fn totals(&self) -> Vec<Total> {
         let mut totals: HashMap<[&str; 3], Total> = HashMap::new();
@@ -161,7 +164,7 @@ impl Profile {
         totals
     }
 
-    /// Returns the time that each device computed.
+    /// Returns the time that each device spent computing.
     fn busy(&self) -> Vec<(&str, Duration)> {
         let mut busy: Vec<(&str, Duration)> = Vec::new();
         for event in &self.events {
@@ -173,11 +176,11 @@ impl Profile {
         busy
     }
 
-    /// Writes the events as a file of Chrome's trace format, which `ui.perfetto.dev` and `chrome://tracing` show: a row for each
-    /// device.
+    /// Writes the events to a file in Chrome's trace format, which `ui.perfetto.dev` and `chrome://tracing` show.
+    /// There is one row for each device.
     ///
     /// # Errors
-    /// [`Error::Data`] if the file cannot be written. A file that was there is then as before.
+    /// [`Error::Data`] if the file cannot be written. An existing file is then unchanged.
     pub fn save_chrome_trace(&self, path: impl AsRef<Path>) -> Result<()> {
         let busy = self.busy();
         let row = |name: &str| busy.iter().position(|(device, _)| *device == name).unwrap_or(0);

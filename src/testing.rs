@@ -1,4 +1,5 @@
-//! What tests of programs that use this crate need: devices to run on, stated skips, and a comparison of tensors.
+//! Helpers for tests of programs that use this crate: devices to run on, reported skips, and a comparison of
+//! tensors.
 //!
 //! ```
 //! use anygpu::testing::{adapter, assert_close, devices};
@@ -31,21 +32,22 @@
 //!
 //! # Skipped tests
 //!
-//! A machine may have no adapter. [`adapter`], [`software_adapter`] and [`device`] then return `None` and write a line to standard
-//! error, which the test runner does not hide: `SKIPPED my_test: this machine has no adapter`. On a machine whose adapters must not
-//! be missing, such as a CI runner, set `ANYGPU_REQUIRE_DEVICES` to a comma-separated list of names, such as `soft:0,cpu`: every
-//! function of this module panics if one of them does not open, so that no test passes because it did nothing.
+//! A machine may have no adapter. [`adapter`], [`software_adapter`] and [`device`] then return `None`, and write a
+//! line to standard error that the test runner does not hide: `SKIPPED my_test: this machine has no adapter`. On a
+//! machine that must have certain devices, such as a CI runner, set `ANYGPU_REQUIRE_DEVICES` to a comma-separated
+//! list of names, such as `soft:0,cpu`. Every function of this module then panics if one of them does not open, so
+//! that no test passes because it did nothing.
 //!
 //! # Software adapters
 //!
-//! Tests need no GPU: `eval "$(scripts/software-adapters.sh)"`, a script of this crate, installs lavapipe, llvmpipe and SwiftShader
-//! on Debian and Ubuntu, as root, and sets what the Vulkan loader reads.
+//! Tests need no GPU. `eval "$(scripts/software-adapters.sh)"`, a script of this crate, installs lavapipe, llvmpipe
+//! and SwiftShader on Debian and Ubuntu, as root, and sets the variables that the Vulkan loader reads.
 //!
 //! # Several devices
 //!
-//! `cpu/1` to `cpu/15` are further devices on the host, and `soft:0/1` on an adapter: code for several devices runs anywhere. A
-//! program that names its devices as `gpu:0` and `gpu:1` finds software adapters there with
-//! `ANYGPU_VISIBLE_DEVICES=soft:0,soft:1`.
+//! `cpu/1` to `cpu/15` are further devices on the host, and `soft:0/1` is one more on an adapter. With them, code
+//! for several devices runs anywhere. With `ANYGPU_VISIBLE_DEVICES=soft:0,soft:1`, a program that names its devices
+//! `gpu:0` and `gpu:1` finds software adapters there.
 //!
 //! # Faults
 //!
@@ -64,8 +66,8 @@ pub use crate::check::nd::{Nd, Tolerance};
 /// The variable that lists the devices without which tests must not pass.
 const REQUIRED: &str = "ANYGPU_REQUIRE_DEVICES";
 
-/// Returns every device to test on: `cpu`, the visible adapters, and one more logical device on the first of them, or on the
-/// host if there is none. So there are always two.
+/// Returns every device to test on: `cpu`, the visible adapters, and one more logical device on the first adapter,
+/// or on the host if there is no adapter. So there are always at least two.
 ///
 /// # Panics
 ///
@@ -80,7 +82,7 @@ pub fn devices() -> Vec<Device> {
     all
 }
 
-/// Returns the visible adapters, without `cpu`. If there is none, a line on standard error says so.
+/// Returns the visible adapters, without `cpu`. If there is none, it writes a line to standard error.
 ///
 /// # Panics
 ///
@@ -95,7 +97,8 @@ pub fn adapters() -> Vec<Device> {
     adapters
 }
 
-/// Returns the first visible adapter that opens, hardware before software. If there is none, a line on standard error says so.
+/// Returns the first visible adapter that opens, hardware before software. If there is none, it writes a line to
+/// standard error.
 ///
 /// # Panics
 ///
@@ -105,8 +108,9 @@ pub fn adapter() -> Option<Device> {
     first(|_| true, "adapter")
 }
 
-/// Returns the first visible software adapter that opens, such as lavapipe: the same one on every machine that has it, so that
-/// results do not depend on its card. If there is none, a line on standard error says so.
+/// Returns the first visible software adapter that opens, such as lavapipe. It is the same one on every machine
+/// that has it, so results do not depend on the machine's card. If there is none, it writes a line to standard
+/// error.
 ///
 /// # Panics
 ///
@@ -116,7 +120,7 @@ pub fn software_adapter() -> Option<Device> {
     first(|device| device.info().kind == DeviceKind::Software, "software adapter")
 }
 
-/// Returns the device with this name. If it does not open, a line on standard error says so.
+/// Returns the device with this name. If it does not open, this writes a line to standard error.
 ///
 /// # Panics
 ///
@@ -162,15 +166,18 @@ fn skipped(reason: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {reason}", thread.name().unwrap_or("a test"));
 }
 
-/// Checks that two tensors have the same type and shape and nearly the same elements, on any devices:
-/// `|actual − expected| ≤ atol + rtol · |expected|` with the tolerances of `torch.testing.assert_close`, that is
-/// 1e-5 + 1.3e-6 for f32, 1e-5 + 1e-3 for f16, 1e-5 + 1.6e-2 for bf16 and 1e-7 + 1e-7 for f64; other types must be equal (of i64,
-/// as f64). Two NaN are equal, as in
-/// NumPy's `assert_allclose`.
+/// Checks that two tensors have the same type and shape, and nearly the same elements. The tensors may be on any
+/// devices.
+///
+/// The condition is `|actual − expected| ≤ atol + rtol · |expected|`, with the tolerances of
+/// `torch.testing.assert_close`. As `atol + rtol`, they are 1e-5 + 1.3e-6 for f32, 1e-5 + 1e-3 for f16, 1e-5 +
+/// 1.6e-2 for bf16 and 1e-7 + 1e-7 for f64. Elements of other types must be equal (i64 is compared as f64). Two NaN
+/// are equal, as in NumPy's `assert_allclose`.
 ///
 /// # Panics
 ///
-/// With the number of wrong elements and the worst of them if the tensors differ, or with the error if a device cannot be read.
+/// If the tensors differ: with the number of wrong elements and the worst of them. If a device cannot be read: with
+/// the error.
 ///
 /// ```
 /// use anygpu::{Tensor, testing::assert_close};
@@ -191,7 +198,7 @@ pub fn assert_close(actual: &Tensor, expected: &Tensor) {
     assert_close_within(actual, expected, Tolerance { atol, rtol });
 }
 
-/// Checks as [`assert_close`] with tolerances of the caller.
+/// Checks two tensors as [`assert_close`] does, with tolerances of the caller.
 ///
 /// # Panics
 ///
@@ -218,7 +225,7 @@ pub fn assert_close_within(actual: &Tensor, expected: &Tensor, tolerance: Tolera
         Err(error) => panic!("the expected tensor cannot be read from {right}: {error}"),
     };
     if let Err(text) = difference(actual, &expected, tolerance) {
-        panic!("the tensor on {left} is not that on {right}: {text}");
+        panic!("the tensor on {left} differs from the one on {right}: {text}");
     }
 }
 

@@ -1,10 +1,12 @@
-//! Which variant of a kernel is the fastest on a device, for each class of sizes: measured once, stored for the adapter and
-//! driver, and used by every later process. Without that, the sizes alone choose. The command `anygpu tune` does this.
+//! Finds the fastest variant of a kernel on a device, for each class of sizes. The choice is measured once, stored
+//! for the adapter and driver, and used by every later process. Without stored choices, the sizes alone choose the
+//! variant. The command `anygpu tune` does this.
 //!
-//! So far only the matrix product is measured. The file is in `anygpu/tuned` of the user's caches (`XDG_CACHE_HOME`, or else
-//! where the system has them). It is read when a device is opened. A damaged file, or that of another driver or version of
-//! this crate, is ignored with a warning; a variant that it names is still [tried](crate::Device::quarantined) before its
-//! first use. `ANYGPU_TUNED=0` turns off the use of stored choices.
+//! So far only the matrix product is measured. The file is in `anygpu/tuned` in the user's cache folder
+//! (`XDG_CACHE_HOME`, or else the system's default). It is read when a device is opened. A file that is damaged, or
+//! was written for another driver or version of this crate, is ignored with a warning. A variant that it names is
+//! still [tried](crate::Device::quarantined) before its first use. `ANYGPU_TUNED=0` turns off the use of stored
+//! choices.
 //!
 //! ```no_run
 //! use anygpu::{Device, tune};
@@ -38,17 +40,18 @@ const WORTH: f64 = 1.05;
 pub struct Choice {
     /// The family of variants, such as `matmul`.
     pub family: &'static str,
-    /// The class of sizes, such as `9-48 tiles, broad, deep`: the number of tiles of 64 × 64 of the result, of all products
-    /// of a batch; `narrow` if the result is a single tile high or wide; `deep` if sums are longer than 128.
+    /// The class of sizes, such as `9-48 tiles, broad, deep`. It has the number of 64 × 64 tiles of the result,
+    /// over all products of a batch; `narrow` if the result is a single tile high or wide; `deep` if sums are
+    /// longer than 128.
     pub class: String,
-    /// m, k and n of the product that was measured.
+    /// The sizes m, k and n of the product that was measured.
     pub sizes: [usize; 3],
-    /// The variant that the sizes choose.
+    /// The variant that is chosen by the sizes alone.
     pub default: &'static str,
-    /// The fastest variant; the default if it is slower by less than 5 %.
+    /// The fastest variant; the default variant if it is less than 5 % slower.
     pub tuned: &'static str,
-    /// The shortest time of each correct variant that the adapter can run. Variants that are far from the fastest run only
-    /// once.
+    /// The shortest time of each correct variant that the adapter can run. Variants that are much slower than the
+    /// fastest run only once.
     pub times: Vec<(&'static str, Duration)>,
 }
 
@@ -70,7 +73,7 @@ impl Choice {
         self.times.iter().find(|(name, _)| *name == variant).map_or(Duration::ZERO, |(_, time)| *time)
     }
 
-    /// Returns how many times faster the tuned variant is than the default: 1 if it is the default.
+    /// Returns how many times faster the tuned variant is than the default: 1 if the two are the same.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         let [default, tuned] = [self.default, self.tuned].map(|name| self.time(name).as_secs_f64());
@@ -78,11 +81,12 @@ impl Choice {
     }
 }
 
-/// Measures the variants of the matrix product on a device, for each class of sizes. Returns a choice for each class; none
-/// for the CPU, which has no variants. On software adapters, the largest classes are omitted.
+/// Measures the variants of the matrix product on a device, for each class of sizes. Returns a choice for each
+/// class. Returns no choice for the CPU, which has no variants. On software adapters, the largest classes are
+/// omitted.
 ///
-/// It takes some seconds on a GPU and up to a minute on a software adapter, on which nothing else should run meanwhile.
-/// `progress` is called with the number of classes that are done, and of all.
+/// This takes some seconds on a GPU, and up to a minute on a software adapter. Nothing else should run on it
+/// meanwhile. `progress` is called with the number of classes that are done, and the number of all classes.
 ///
 /// # Errors
 /// [`Error::DeviceUnavailable`] if the driver does not open the device, [`Error::DeviceLost`], [`Error::OutOfMemory`].
@@ -93,8 +97,8 @@ pub fn measure(device: &Device, progress: impl FnMut(usize, usize)) -> Result<Ve
     }
 }
 
-/// Stores choices for the adapter of a device, with its driver and this version of the crate, in place of earlier ones. The
-/// device uses them at once. Returns the file.
+/// Stores choices for the adapter of a device, with its driver and this version of the crate. They replace earlier
+/// choices, and the device uses them at once. Returns the path of the file.
 ///
 /// # Errors
 /// [`Error::Data`] if the file cannot be written; [`Error::InvalidArgument`] for the CPU; [`Error::DeviceUnavailable`].

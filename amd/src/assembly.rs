@@ -3,8 +3,8 @@
 
 use crate::compiled::Mix;
 
-/// Returns the instructions of the block that runs most often: of those in the innermost loops, the one with the most
-/// multiply-adds, then with the most instructions.
+/// Returns the instructions of the block that runs most often: of the blocks in the innermost loops, the one with
+/// the most multiply-adds, then with the most instructions.
 pub fn hottest_block(assembly: &str) -> Mix {
     let blocks = blocks(assembly);
     let loops = loops(&blocks);

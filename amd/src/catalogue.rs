@@ -18,11 +18,12 @@ pub struct Module {
     /// The numbers of the bindings, and whether they are uniform.
     pub bindings: Vec<(u32, bool)>,
     pub words: Vec<u32>,
-    /// The rows and columns of its cooperative matrices, if it has such; else 0.
+    /// The rows and columns of its cooperative matrices; 0 if it has none.
     pub matrices: u32,
 }
 
-/// The bytes of immediates that AMD's cards have: enough for the params of all kernels but some with an epilogue.
+/// The bytes of immediates that AMD's cards have: enough for the params of all kernels, except some with an
+/// epilogue.
 const IMMEDIATES: u32 = 256;
 
 /// Returns the size of the uniform block of a text.

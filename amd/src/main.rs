@@ -1,5 +1,5 @@
-//! `amd-kernels`: compiles every kernel of the crate with AMD's shader compiler (RADV's ACO), which needs no GPU, and
-//! compares what it made of them with `docs/amd-kernels.md`.
+//! `amd-kernels`: compiles every kernel of the crate with AMD's shader compiler (RADV's ACO), which needs no GPU,
+//! and compares the result with `docs/amd-kernels.md`.
 //!
 //! ```sh
 //! eval "$(scripts/software-adapters.sh)"                      # unpacks the driver, and sets ANYGPU_RADV
@@ -8,9 +8,9 @@
 //! cargo run --release -p anygpu-amd -- --show matmul_blocks   # machine code of the kernels with this in their names
 //! ```
 //!
-//! Exit status: 0 if every kernel compiles without spilled registers and scratch memory, and no kernel of the table is
-//! worse by more than 10 %; also, with a line that says SKIPPED, without the driver or with another version of it than
-//! the table's. 1 if not, 2 for a wrong command line.
+//! Exit status: 0 if every kernel compiles without spilled registers and scratch memory, and no kernel of the table
+//! is worse by more than 10 %; also 0, with a line that says SKIPPED, without the driver or with another version of
+//! it than the table's. 1 otherwise, 2 for a wrong command line.
 //!
 //! `catalogue` has the kernels in SPIR-V, `radv` the driver, `assembly` reads machine code, `worker` runs the driver in
 //! processes that may end at any kernel, and `table` is the file.
@@ -30,7 +30,7 @@ use catalogue::Module;
 use table::Table;
 use worker::{NO_MATRICES, Results, Worker};
 
-/// The chips: RDNA 3, RDNA 2 and GCN. The order is that of the table's figures.
+/// The chips: RDNA 3, RDNA 2 and GCN, in the order of the table's figures.
 const CHIPS: [&str; 3] = ["navi31", "navi21", "vega20"];
 
 /// Families of kernels that the table has; the others only have to compile without spills.

@@ -30,8 +30,8 @@ impl Radv {
     pub fn open() -> Result<Radv, Box<dyn Error>> {
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
         let info = vk::InstanceCreateInfo::default().application_info(&application);
-        // SAFETY: the library is Vulkan's loader, `info` and what it points to outlive the call, and the devices are
-        // those of the instance.
+        // SAFETY: the library is Vulkan's loader, `info` and what it points to outlive the call, and the devices
+        // belong to the instance.
         let (entry, instance, devices) = unsafe {
             let entry = ash::Entry::load()?;
             let instance = entry.create_instance(&info, None)?;
@@ -58,7 +58,8 @@ impl Radv {
         Ok(Radv { driver, matrices, device, executables, _entry: entry })
     }
 
-    /// Returns what the compiler made of an entry point of a module, but for the hottest block, and the machine code.
+    /// Returns the compiler's figures for an entry point of a module, except for the hottest block, and the machine
+    /// code.
     pub fn compile(
         &self,
         words: &[u32],

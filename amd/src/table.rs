@@ -1,4 +1,4 @@
-//! `docs/amd-kernels.md`: what the compiler made of each kernel that matters most, and the comparison with it.
+//! `docs/amd-kernels.md`: the compiler's figures for each kernel that matters most, and the comparison with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,8 +39,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the table of the kernels that are `wanted` and compile for every chip. Those with cooperative matrices are for the
-    /// first chips only.
+    /// Returns the table of the kernels that are `wanted` and compile for every chip. Kernels with cooperative
+    /// matrices are for the first chips only.
     pub fn new(driver: String, modules: &[Module], results: &Results, wanted: impl Fn(&Module) -> bool) -> Table {
         let mut rows = BTreeMap::new();
         for (at, module) in modules.iter().enumerate().filter(|(_, module)| wanted(module)) {

@@ -1,4 +1,4 @@
-//! Processes that run the driver. The compiler ends its process where it meets what it cannot compile; that kernel is
+//! Processes that run the driver. If the compiler cannot compile a kernel, it ends its process. That kernel is
 //! reported, and the next one gets a new process.
 
 use std::error::Error;
@@ -19,7 +19,8 @@ pub const ARGUMENT: &str = "--worker";
 /// The kernels that one process compiles.
 const SHARE: usize = 100;
 
-/// What is said instead of figures of a kernel with cooperative matrices that the chip does not have. The compiler would end.
+/// The text in place of the figures of a kernel with cooperative matrices that the chip does not have. The compiler
+/// would end.
 pub const NO_MATRICES: &str = "the chip has no such cooperative matrices";
 
 /// The results for each chip, in the order of the kernels.

@@ -9,9 +9,10 @@ use crate::{devices, output};
 
 /// Compares every op on your devices with oracles.
 ///
-/// The cases have odd sizes and layouts, and check values and gradients. Prints for each op the number of cases, the
-/// worst error |x − y| with its tolerance, a verdict and the time; then each failure: op, shapes, element, and both
-/// values. The exit status is 1 if any case fails. Of several software adapters, each runs a part of the cases that take long: --thorough runs them on all.
+/// The cases have odd sizes and layouts, and check values and gradients. For each op, this prints the number of
+/// cases, the worst error |x − y| with its tolerance, a verdict and the time. Then it prints each failure: op,
+/// shapes, element, and both values. The exit status is 1 if any case fails. With several software adapters, each
+/// runs a part of the cases that take long; --thorough runs them on all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,cpu; may be given several times
@@ -23,7 +24,7 @@ pub struct Args {
     /// Omit large cases
     #[arg(long)]
     quick: bool,
-    /// Run every case on every software adapter
+    /// Run every case on every software adapter, instead of dividing the long cases among them
     #[arg(long, conflicts_with = "quick")]
     thorough: bool,
 }
@@ -116,7 +117,7 @@ struct Summary<'a> {
 /// Runs the command. `as_json`: a line for each op on each device, then a summary.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown device and an `--op` that no name of an op contains; [`Failure::Run`] if a case
+/// [`Failure::Usage`] for an unknown device, and for an `--op` that is in no op's name; [`Failure::Run`] if a case
 /// fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.devices.join(","))?;

@@ -1,4 +1,4 @@
-//! `anygpu devices`: the devices of this machine; and the meaning of `--devices` for the other commands.
+//! `anygpu devices` lists the devices of this machine. Also parses `--devices` for the other commands.
 
 use anygpu::device::Quirk;
 use anygpu::{Device, try_all_gpus};
@@ -13,7 +13,7 @@ use crate::output;
 /// Opens every device, because faults of a driver are found by running kernels, not by its name.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Show all that is known of each device: vendor, driver, features, quirks
+    /// Show all known properties of each device: vendor, driver, features, quirks
     #[arg(long)]
     long: bool,
 }
@@ -27,17 +27,17 @@ struct DeviceRow {
     adapter: String,
     api: String,
     driver: String,
-    /// Whether the driver says nothing else.
+    /// `false` if the driver says that it is not conformant.
     conformant: bool,
     vendor_id: u32,
     device_id: u32,
     pci_bus_id: Option<String>,
     memory_total: Option<u64>,
-    /// What this process can still have of it, if the driver tells.
+    /// The part of it that this process can still have, if the driver reports it.
     memory_free: Option<u64>,
     features: Vec<String>,
     quirks: Vec<String>,
-    /// What to do about them, where something can be done.
+    /// What to do about the quirks, where something can be done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     remedies: Vec<String>,
     /// Kernel variants that are not used, because their results are wrong on this device.
@@ -88,7 +88,7 @@ impl DeviceRow {
 
     /// All properties, one on each line.
     fn long(&self) -> String {
-        let list = |all: &[String]| if all.is_empty() { "–".to_string() } else { all.join(", ") };
+        let list = |all: &[String]| if all.is_empty() { "none".to_string() } else { all.join(", ") };
         let mut lines = vec![
             ("adapter", self.adapter.clone()),
             ("vendor", self.vendor.clone()),
@@ -97,8 +97,8 @@ impl DeviceRow {
             ("driver", self.driver.clone()),
             ("conformant", if self.conformant { "yes" } else { "no" }.to_string()),
             ("id", format!("{:#06x}:{:#06x}", self.vendor_id, self.device_id)),
-            ("PCI bus id", self.pci_bus_id.clone().unwrap_or_else(|| "–".to_string())),
-            ("memory", self.memory()),
+            ("PCI bus id", self.pci_bus_id.clone().unwrap_or_else(|| "not reported".to_string())),
+            ("memory", self.memory_total.map_or_else(|| "not reported".to_string(), anygpu::watch::bytes)),
             ("features", list(&self.features)),
             ("quirks", list(&self.quirks)),
             ("not used", list(&self.quarantined)),
@@ -146,16 +146,16 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The devices that a `--devices` value names, in its order.
+/// Returns the devices that a `--devices` value names, in its order.
 ///
-/// - `auto`: all hardware GPUs; the CPU if there is none. A software adapter runs on the same cores as the CPU
+/// - `auto`: all hardware GPUs, or the CPU if there is none. A software adapter runs on the same cores as the CPU
 ///   device and is slower, so it is used only if it is named.
-/// - `all`: every visible device, software adapters and the CPU included.
-/// - `gpu:0,soft:1,cpu`: these.
+/// - `all`: every visible device, including software adapters and the CPU.
+/// - `gpu:0,soft:1,cpu`: these devices.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown name (the message lists the names of this machine), for an empty list, and for a
-/// device twice.
+/// [`Failure::Usage`] for an unknown name (the message lists the names of this machine), for an empty list, and for
+/// a device that is listed twice.
 pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     match spec.trim() {
         "auto" => return Ok(try_all_gpus()),

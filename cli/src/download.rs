@@ -1,4 +1,4 @@
-//! Fashion-MNIST from the user's cache directory, fetched there with a bar for each file.
+//! Fashion-MNIST in the user's cache folder, downloaded with a bar for each file.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use indicatif::ProgressBar;
 use crate::failure::Failure;
 use crate::progress;
 
-/// Returns the folder of Fashion-MNIST, after fetching the files that are missing there or damaged.
+/// Returns the folder of Fashion-MNIST, after downloading the files that are missing or damaged there.
 ///
 /// # Errors
-/// If a file cannot be fetched. The message lists the four files and the folder to put them into.
+/// If a file cannot be downloaded. The message lists the four files and the folder to put them into.
 pub fn fashion_mnist() -> Result<PathBuf, Failure> {
     let mut shown: Option<(String, ProgressBar)> = None;
     let result = data::download_fashion_mnist_with(|name, arrived, length| {

@@ -13,55 +13,58 @@ use crate::{devices, output, values};
 
 /// Runs a WGSL kernel on arrays of .npy files.
 ///
-/// Bindings, params and overrides have the names of the source. Inputs are bindings var<storage, read>, outputs
-/// var<storage, read_write>. Prints the outputs, and writes those of --save.
+/// Bindings, params and overrides are named as in the source. Inputs are the bindings var<storage, read>, and
+/// outputs the bindings var<storage, read_write>. Prints the outputs, and writes the outputs of --save.
 ///
 /// Example: anygpu kernel saxpy.wgsl --in x.npy --inout y.npy --set a=2.5 --save y=sum.npy
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The source
+    /// The file with the WGSL source
     file: PathBuf,
     /// The compute entry point, if the source has several
     #[arg(long, value_name = "NAME")]
     entry: Option<String>,
-    /// The elements of an input, a .npy file of float32, int32 or uint32 (float64 and int64 are converted); without a name, that of the file; may be given
-    /// several times
+    /// The elements of an input: a .npy file of float32, int32 or uint32 (float64 and int64 are converted). Without
+    /// a name, the input has the name of the file. May be given several times
     #[arg(long = "in", value_name = "[NAME=]FILE")]
     inputs: Vec<String>,
-    /// An output that starts as zeros: its name, type (f32, i32 or u32) and sizes, as y:f32:1024 or m:f32:16x16; may be given
-    /// several times
+    /// An output that starts as zeros: its name, type (f32, i32 or u32) and sizes, such as y:f32:1024 or
+    /// m:f32:16x16; may be given several times
     #[arg(long = "out", value_name = "NAME:TYPE:SIZES")]
     outputs: Vec<String>,
     /// An output that starts with the elements of a .npy file, for kernels that read what they write; may be given several times
     #[arg(long = "inout", value_name = "[NAME=]FILE")]
     in_outs: Vec<String>,
-    /// The file that an output is written to; without a name, that of the file; may be given several times
+    /// The file to which an output is written. Without a name, the output has the name of the file. May be given
+    /// several times
     #[arg(long, value_name = "[NAME=]FILE")]
     save: Vec<String>,
-    /// A member of the uniform: a number, or numbers with commas for vectors, arrays and matrices; may be given several times
+    /// A member of the uniform: a number, or comma-separated numbers for vectors, arrays and matrices; may be given
+    /// several times
     #[arg(long, value_name = "NAME=NUMBERS")]
     set: Vec<String>,
     /// The value of an override; may be given several times
     #[arg(long = "override", value_name = "NAME=NUMBER")]
     overrides: Vec<String>,
-    /// Invocations in x, or in x, y and z with commas, rounded up to whole workgroups [default: one for each number of the first
-    /// output]
+    /// Number of invocations in x, or in x, y and z with commas, rounded up to whole workgroups [default: one for
+    /// each number of the first output]
     #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',', conflicts_with = "workgroups")]
     dispatch: Vec<usize>,
-    /// Spread the invocations over y, for a kernel with its place in x and y together, id.x + id.y * count.x * SIZE, where count is
-    /// num_workgroups: most adapters take at most 65535 workgroups in x
+    /// Spread the invocations over y, for a kernel that computes its place from x and y together, id.x + id.y *
+    /// count.x * SIZE, where count is num_workgroups: most adapters take at most 65535 workgroups in x
     #[arg(long, conflicts_with = "workgroups")]
     folded: bool,
-    /// Workgroups in x, y and z, instead of --dispatch
+    /// Number of workgroups in x, y and z, instead of --dispatch
     #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',')]
     workgroups: Vec<u32>,
-    /// End the command with an error if it takes longer: a kernel may run for ever
+    /// End the command with an error if it takes longer than this many seconds: a kernel may run for ever
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     timeout: Option<Duration>,
-    /// The command was started by itself, to be ended in time
+    /// Set when the command starts itself, to be ended in time
     #[arg(long, hide = true)]
     timed: bool,
-    /// The device, one only: auto is the first hardware GPU. Without one, name a software adapter, such as soft:0
+    /// The device, only one: auto is the first hardware GPU. On a machine without one, name a software adapter,
+    /// such as soft:0
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
 }
@@ -83,8 +86,8 @@ struct Line<'a> {
 /// Runs the command. `as_json`: a line for each output, without its elements.
 ///
 /// # Errors
-/// [`Failure::Usage`] for options that do not have their form; [`Failure::Run`] for a source, arrays or a dispatch that do not
-/// fit, naming them.
+/// [`Failure::Usage`] for options that do not have their form; [`Failure::Run`] for a source, arrays or a dispatch
+/// that do not fit. The message names them.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     if let Some(limit) = args.timeout.filter(|_| !args.timed) {
         return run_within(limit);
@@ -174,8 +177,8 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the command in a process of its own, which is ended if it takes too long: no driver ends a kernel that runs, and a process
-/// of which a kernel runs does not end by itself.
+/// Runs the command in a process of its own, which is ended if it takes too long. No driver ends a running kernel,
+/// and a process with a running kernel does not end by itself.
 fn run_within(limit: Duration) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::Run(format!("--timeout: the command cannot be started: {error}"));
     let begin = Instant::now();
@@ -235,7 +238,7 @@ impl<'a> Empty<'a> {
     }
 }
 
-/// Returns the names and the files of an option. The name of a file without one is that of the file.
+/// Returns the names and the files of an option. Without a name, the file's name is used.
 fn files<'a>(option: &str, all: &'a [String]) -> Result<Vec<(&'a str, PathBuf)>, Failure> {
     let one = |text: &'a String| match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name, PathBuf::from(path))),
@@ -276,7 +279,7 @@ fn one_number<'a>(option: &str, text: &'a str) -> Result<(&'a str, f64), Failure
     Ok((name, value))
 }
 
-/// Returns up to three sizes as three.
+/// Returns up to three sizes as three, filled up with 1.
 fn three<T: Copy + From<u8>>(option: &str, sizes: &[T]) -> Result<[T; 3], Failure> {
     if sizes.len() > 3 {
         return Err(Failure::Usage(format!("{option}: at most three sizes, x, y and z")));
@@ -310,7 +313,7 @@ fn device(spec: &str) -> Result<Device, Failure> {
                 [] => "this machine has none".to_string(),
                 _ => format!("name one with --device: {}", devices::names(&all)),
             };
-            Err(Failure::Usage(format!("WGSL kernels need an adapter, and cpu is none: {advice}")))
+            Err(Failure::Usage(format!("WGSL kernels need an adapter, and cpu is not one: {advice}")))
         }
         _ => Err(Failure::Usage(format!("--devices {spec}: a kernel runs on one device: name one"))),
     }

@@ -54,7 +54,7 @@ enum Command {
 }
 
 impl Command {
-    /// Returns whether the command computes for so long that `anygpu top` shows it.
+    /// Returns whether the command computes for long enough that `anygpu top` shows it.
     fn is_work(&self) -> bool {
         !matches!(self, Command::Devices(_) | Command::Top(_))
     }
@@ -63,8 +63,8 @@ impl Command {
 fn main() -> ExitCode {
     silence_wayland();
     let cli = Cli::parse();
-    // wgpu and naga log warnings that do not concern users, such as a missing windowing system. The library warns of
-    // the loops of kernels in WGSL. Those of `bench` are short, and their results are checked.
+    // wgpu and naga log warnings that do not concern users, such as a missing windowing system. The library warns
+    // of loops in WGSL kernels. The loops of `bench` are short, and their results are checked.
     let kernels = if matches!(cli.command, Command::Bench(_)) { "error" } else { "warn" };
     let quiet = format!("warn,anygpu::kernel={kernels},wgpu_core=error,wgpu_hal=error,naga=error");
     let log = env_logger::Env::default().default_filter_or(quiet);

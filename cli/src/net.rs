@@ -74,13 +74,13 @@ pub struct Card {
     pub channels: usize,
     /// Height and width of the images.
     pub side: usize,
-    /// The length that the shorter side of an image is resized to before the middle is cropped, if that is more than
+    /// The length to which the shorter side of an image is resized before the middle is cropped, if it is more than
     /// `side`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shorter: Option<usize>,
     /// The mean of each channel, which is subtracted, on the scale 0 to 1.
     pub mean: Vec<f32>,
-    /// The deviation of each channel, by which it is divided then.
+    /// The standard deviation of each channel, by which it is divided after that.
     pub std: Vec<f32>,
 }
 

@@ -15,24 +15,25 @@ use crate::{devices, output};
 
 /// Classifies images with a trained net.
 ///
-/// A file that `anygpu train` wrote with --save or --checkpoint holds the classes, and the size and normalisation of
-/// the images. For other files (also PyTorch's .pt), name the net with --model, and set --classes, --resize, --mean and
-/// --std where the defaults do not fit.
+/// A file that `anygpu train` wrote with --save or --checkpoint holds the classes, and the size and normalisation
+/// of the images. For other files (including PyTorch's .pt), name the net with --model, and set --classes,
+/// --resize, --mean and --std if the defaults do not fit.
 #[derive(clap::Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
-    /// The trained net: .safetensors, or PyTorch's .pt, .pth or .bin
+    /// The file of the trained net: .safetensors, or PyTorch's .pt, .pth or .bin
     net: PathBuf,
     /// PNG or JPEG files
     #[arg(required = true)]
     images: Vec<PathBuf>,
-    /// The device to compute on, one only: auto is the first hardware GPU, else the CPU
+    /// The device to compute on, only one: auto is the first hardware GPU, else the CPU
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
     /// How many classes to print for each image
     #[arg(long, default_value_t = 5, value_name = "K", value_parser = at_least_one)]
     top: usize,
-    /// Invert the pictures: for dark on bright, if the net was trained on bright on dark, as MNIST is
+    /// Invert the pictures: for dark on bright pictures, if the net was trained on bright on dark ones, such as
+    /// MNIST
     #[arg(long)]
     invert: bool,
     /// The net, if the file does not name it
@@ -41,20 +42,20 @@ pub struct Args {
     /// The names of the classes in order [default: their numbers]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
-    /// Height and width of the net's images [default: 28 for lenet, 224 for resnet18 with colours, 96 without]
+    /// Height and width of the net's images [default: 28 for lenet; for resnet18, 224 with colours and 96 without]
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     resize: Option<usize>,
-    /// Length that the shorter side of an image is resized to before its middle is cropped [default: that of --resize;
-    /// 256 without --resize if the default is 224, as torchvision's nets expect]
+    /// Length to which the shorter side of an image is resized before its middle is cropped [default: the value of
+    /// --resize; without --resize, 256 if the size is 224, as torchvision's nets expect]
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     shorter: Option<usize>,
     /// The largest image that is decoded, in pixels [default: 67108864]
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     max_pixels: Option<usize>,
-    /// Mean of each channel, which is subtracted, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
+    /// Mean of each channel on the scale 0 to 1, which is subtracted [default: ImageNet's for colours, 0 for grey]
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
     mean: Vec<f32>,
-    /// Deviation of each channel, by which it is divided [default: ImageNet's for colours, 1 for grey]
+    /// Standard deviation of each channel, by which it is divided [default: ImageNet's for colours, 1 for grey]
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = above_zero)]
     std: Vec<f32>,
 }
@@ -83,8 +84,8 @@ struct Guess {
 /// Runs the command. `as_json`: one object per image instead of one line.
 ///
 /// # Errors
-/// [`Failure::Usage`] if neither the file nor the options name the net; [`Failure::Run`] naming a file that is damaged
-/// or does not fit.
+/// [`Failure::Usage`] if neither the file nor the options name the net; [`Failure::Run`] for a file that is damaged
+/// or does not fit. The message names the file.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let device = devices::one("predict", &args.devices)?;
     let (net, card) = load(args, &device)?;
@@ -122,14 +123,12 @@ fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     Ok((net, card))
 }
 
-/// The card of the file, or a card by the shapes of its weights; with the values of the options.
+/// The card of the file, or a card from the shapes of its weights; the values of the options replace its own.
 fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failure> {
     let mut card = match (own, args.model) {
         (Some(card), Some(model)) if card.model != model => {
             let (name, own, given) = (args.net.display(), card.model.name(), model.name());
-            return Err(Failure::Usage(format!(
-                "--model {given}: {name} is a {own}, as it says itself: leave --model out"
-            )));
+            return Err(Failure::Usage(format!("--model {given}: {name} says that it is a {own}: leave --model out")));
         }
         (Some(card), _) => card,
         (None, Some(model)) => {
@@ -196,7 +195,7 @@ fn size(args: &Args, card: &mut Card) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A card for a file that has none, by the shapes of its first and last weight.
+/// A card for a file that has none, from the shapes of its first and last weight.
 fn foreign(args: &Args, model: Model, state: &StateDict) -> Result<Card, Failure> {
     let last = match model {
         Model::Lenet => "fc2.weight",
@@ -206,7 +205,7 @@ fn foreign(args: &Args, model: Model, state: &StateDict) -> Result<Card, Failure
         let shape = state.get(name).map(Tensor::shape).unwrap_or_default();
         shape.get(dim).copied().ok_or_else(|| {
             let file = args.net.display();
-            Failure::Run(format!("{file} is no {}: it has no tensor {name} of the right shape", model.name()))
+            Failure::Run(format!("{file} is not a {}: it has no tensor {name} of the right shape", model.name()))
         })
     };
     let (channels, classes) = (side("conv1.weight", 1)?, side(last, 0)?);

@@ -1,4 +1,4 @@
-//! `anygpu tune`: the fastest variants of kernels on this machine.
+//! `anygpu tune`: finds the fastest variants of kernels on this machine.
 
 use anygpu::tune::{Choice, measure, store};
 use serde::Serialize;
@@ -8,16 +8,16 @@ use crate::{devices, output, progress};
 
 /// Measures the variants of the matrix product, and stores which is the fastest.
 ///
-/// For each class of sizes, prints the variant that is used by default, the fastest one, and how many times faster it is. The
-/// choices are stored for the adapter, driver and version, in the user's cache folder, and used from then on. A variant is
-/// still tried for right results before its first use. ANYGPU_TUNED=0 turns off the use of stored choices. It takes some
-/// seconds on a GPU and up to a minute on a software adapter: let nothing else run meanwhile.
+/// For each class of sizes, this prints the default variant, the fastest one, and how many times faster it is. The
+/// choices are stored for the adapter, driver and version, in the user's cache folder, and used from then on. A
+/// variant must still pass a trial before its first use. ANYGPU_TUNED=0 turns off the use of stored choices. It
+/// takes some seconds on a GPU and up to a minute on a software adapter; nothing else should run meanwhile.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,soft:1; may be given several times
     #[arg(long, alias = "device", default_value = "auto", value_name = "auto|all|LIST", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Measure and print, and store nothing
+    /// Measure and print, without storing anything
     #[arg(long)]
     dry_run: bool,
 }
@@ -28,7 +28,7 @@ struct Line<'a> {
     device: &'a str,
     family: &'a str,
     class: &'a str,
-    /// m, k and n.
+    /// The sizes m, k and n.
     sizes: [usize; 3],
     default: &'a str,
     tuned: &'a str,

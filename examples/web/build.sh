@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the page into `examples/web/dist`: `examples/web/build.sh [profile]`.
 #
-# The compiler for wasm32-unknown-unknown is that of scripts/wasm-toolchain.sh.
+# scripts/wasm-toolchain.sh provides the compiler for wasm32-unknown-unknown.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -333,7 +333,7 @@ mod tests {
         uniform(&[257], row.range[0], row.range[1], 1)
     }
 
-    /// The tolerance is that of softplus, which is x above its threshold.
+    /// The tolerance suits softplus, which is x above its threshold.
     #[test]
     fn functions_of_f64_are_right_or_refused() -> Result<()> {
         let mut refused = 0;

@@ -162,7 +162,7 @@ fn triangles() -> Vec<Case> {
         narrowed(positive(&x(&[2, 3, 3])), 2),
         broadcast(positive(&x(&[3, 3])), &[2, 3, 3]),
     ] {
-        // Its gradient is that of a change on both sides of the diagonal.
+        // Its gradient is the gradient of a change on both sides of the diagonal.
         cases.push(Case::new("cholesky", [a], |t| t[0].cholesky(), lower).no_gradient());
     }
     for a in [dense(x(&[1, 1])), dense(x(&[6, 6])), dense(x(&[2, 3, 3]))] {
@@ -201,7 +201,7 @@ fn gram_schmidt(a: &[f64], m: usize, n: usize) -> [Vec<f64>; 2] {
     [q, r.collect()]
 }
 
-/// The factors of an op, with a positive diagonal of R as the oracle's.
+/// The factors of an op, where the diagonal of R is positive, as in the oracle.
 fn normed(x: &Tensor) -> Result<[Tensor; 2]> {
     let (q, r) = x.qr()?;
     let sign = r.detach().diagonal(0, -2, -1)?.sign()?;
@@ -261,7 +261,7 @@ fn roots(a: &[f64], m: usize, n: usize) -> Vec<f64> {
     roots
 }
 
-/// `U Vᵀ`, the orthonormal matrix that is nearest: by Newton's iteration `X ← ½ (X + X⁻ᵀ)` of a square matrix.
+/// `U Vᵀ`, the nearest orthonormal matrix. For a square matrix, by Newton's iteration `X ← ½ (X + X⁻ᵀ)`.
 fn nearest(a: &[f64], m: usize, n: usize) -> Vec<f64> {
     let turn = |a: &[f64], m: usize, n: usize| -> Vec<f64> { (0..m * n).map(|at| a[at % m * n + at / m]).collect() };
     if m < n {

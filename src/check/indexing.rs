@@ -81,7 +81,7 @@ fn scatter_reduce() -> Vec<Case> {
             let small = |shape: &[usize], seed| dense(whole(shape, 1, 4, seed)).of(dtype);
             let inputs = [small(&[3, 5], 124), index_of(ids(&[3, 4], 5)), small(&[3, 4], 125)];
             let case = case(1, inputs, format!("{} {dtype}", name()));
-            // The mean of integers is rounded down: that of numbers that are not negative is their whole part.
+            // The mean of integers is rounded down: for numbers that are not negative, it is their whole part.
             let case = if dtype.is_float() { case.within(1e-3, 1e-3) } else { case };
             if dtype.is_float() || way != ScatterReduce::Mean {
                 cases.push(case.result_dtype(dtype).no_gradient());

@@ -16,9 +16,10 @@ fn budget(kind: DeviceKind) -> u64 {
 
 /// The part of the table that one device runs.
 ///
-/// Of n software adapters that can run a case, the k-th runs those shared cases whose position in their family is k modulo n.
-/// So each case runs on at least one adapter, whatever the names of the adapters are. Shared are cases above the budget, and
-/// those of variants that the adapters never choose themselves, since they take long to compile there.
+/// Of n software adapters that can run a case, the k-th runs the shared cases whose position in their family is k
+/// modulo n. So each case runs on at least one adapter, whatever the names of the adapters are. Shared cases are
+/// the cases above the budget, and the cases of variants that the adapters never choose themselves, since these
+/// take long to compile there.
 pub(super) struct Load {
     device: Device,
     thorough: bool,

@@ -118,19 +118,19 @@ const FAMILIES: &[Family] = &[
     ("volumes", volumes::cases),
 ];
 
-/// The selection of cases of the table to run.
+/// Selects the cases of the table to run.
 ///
-/// The default is all cases. If a machine has several software adapters, a case of many operations runs on only one of
-/// them.
+/// The default is all cases. If a machine has several software adapters, a case of many operations runs on only one
+/// of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Selects only ops whose name contains this.
+    /// Selects only ops whose name contains this text.
     pub op: Option<String>,
     /// Selects only this family of ops, one of [`families`].
     pub family: Option<String>,
     /// Leaves out large cases.
     pub quick: bool,
-    /// Runs cases of many operations on every software adapter, not on one of them.
+    /// Runs cases of many operations on every software adapter, instead of on one of them.
     pub thorough: bool,
 }
 
@@ -151,7 +151,7 @@ pub fn run(device: &Device, options: &Options) -> Result<Report> {
     Table::new(options).run(device)
 }
 
-/// The table with its oracles' results. They are computed once, however many devices are checked.
+/// The table with the results of its oracles, which are computed once, however many devices are checked.
 pub struct Table {
     groups: Vec<Group>,
     thorough: bool,
@@ -228,7 +228,7 @@ impl Table {
         waiting::wait_for(self.run_async(device)).map_err(|error| error.instead("Table::run", "Table::run_async"))
     }
 
-    /// As [`Table::run`], for an executor: in a browser, where that would wait.
+    /// Asynchronous form of [`Table::run`], for a browser, where that call would wait.
     ///
     /// # Errors
     /// As [`run`].

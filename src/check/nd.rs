@@ -1,6 +1,6 @@
 //! Arrays of `f64`, with which oracles compute, and a function that compares them with tensors.
 //!
-//! Public for the crate's own tests; [`testing`](crate::testing) is for those of its users.
+//! Public for the crate's own tests. Users' tests have [`testing`](crate::testing).
 
 use half::{bf16, f16};
 
@@ -90,7 +90,7 @@ impl Nd {
     }
 }
 
-/// Returns the elements of a tensor of any type; of i64, those beyond 2⁵³ are rounded.
+/// Returns the elements of a tensor of any type. For i64, elements beyond 2⁵³ are rounded.
 pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     tensor.to_vec_f64()
 }

@@ -98,7 +98,7 @@ pub enum Verdict {
     Passed,
     /// Some case is not within its tolerance, or ended in an error or a panic.
     Failed,
-    /// As failed, but for a kernel variant, which this device therefore does not use.
+    /// Failed, but only in a kernel variant, which this device therefore does not use.
     Quarantined,
 }
 

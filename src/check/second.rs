@@ -1,4 +1,4 @@
-//! Gradients of gradients of the table's cases: each is that of central differences, or an error.
+//! Gradients of gradients of the table's cases: each must agree with central differences, or be an error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::thread;

@@ -1,11 +1,11 @@
-//! Devices that fail on request, so that programs can test what they do then: `chaos:soft:0?lose=100`.
+//! Devices that fail on request, so that a program can test how it handles failures: `chaos:soft:0?lose=100`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// What begins the name of such a device.
+/// The prefix of such a device's name.
 const PREFIX: &str = "chaos:";
 
 /// The faults of a device, as its name states them.
@@ -19,7 +19,7 @@ pub(super) struct Chaos {
     slow: Duration,
 }
 
-/// Returns the name of the device with faults and these, if `name` is that of a device of chaos.
+/// Splits the name of a device with faults into the device's name and the faults. Returns `None` for other names.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub(super) fn parse(name: &str) -> Result<Option<(&str, Chaos)>> {
             Some(("slow", millis)) => chaos.slow = Duration::from_millis(millis),
             _ => {
                 let detail = format!(
-                    "'{fault}' in '{name}' is no fault: write lose=KERNELS, oom=ALLOCATION or slow=MILLISECONDS, with & between \
+                    "'{fault}' in '{name}' is not a fault: write lose=KERNELS, oom=ALLOCATION or slow=MILLISECONDS, with & between \
                      them, as in chaos:soft:0?lose=100&slow=5"
                 );
                 return Err(Error::argument("Device::new", detail));
@@ -69,7 +69,7 @@ impl Faults {
         self.chaos.oom.is_some_and(|which| self.allocations.fetch_add(1, Ordering::Relaxed) + 1 == which)
     }
 
-    /// Takes as much longer as a submit does.
+    /// Waits for the extra time of a submit.
     pub fn slow_down(&self) {
         if !self.chaos.slow.is_zero() {
             std::thread::sleep(self.chaos.slow);

@@ -13,10 +13,12 @@ use crate::error::{Error, Result};
 use crate::util::threads::THREADS;
 use crate::util::waiting;
 
-/// The kernels that a program has used on a device: what [`Device::compiled_kernels`] returns and [`Device::compile_ahead`] takes.
+/// A list of the kernels that a program has used on a device. [`Device::compiled_kernels`] returns it, and
+/// [`Device::compile_ahead`] takes it.
 ///
-/// [`to_string`](ToString::to_string) and [`parse`](str::parse) write and read it, one kernel a line. A list may be used on other
-/// adapters and with other versions of this crate: kernels that these do not have are left out.
+/// [`to_string`](ToString::to_string) writes it as text and [`parse`](str::parse) reads it, one kernel a line. A
+/// list can be used on other adapters and with other versions of this crate. Kernels that do not exist there are
+/// skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelList(Vec<String>);
 
@@ -27,29 +29,29 @@ impl KernelList {
         self.0.len()
     }
 
-    /// Adds the kernels of another list that are not in this one, such as those of another device.
+    /// Adds the kernels of another list that this one does not have yet, such as those used on another device.
     pub fn merge(&mut self, other: &KernelList) {
         let known: HashSet<&String> = self.0.iter().collect();
         let new: Vec<String> = other.0.iter().filter(|line| !known.contains(line)).cloned().collect();
         self.0.extend(new);
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Reads a list as a device that binds `most` buffers does, and returns how many kernels it would compile. The fuzz target
-/// `kernel_list` calls it.
+/// Parses a list for a device that binds at most `most` buffers, and returns how many kernels it would compile. The
+/// fuzz target `kernel_list` calls it.
 #[doc(hidden)]
 #[must_use]
 pub fn kernels_to_compile(text: &str, most: usize) -> usize {
     text.parse().map_or(0, |list: KernelList| list.0.iter().map(|line| fuzz_line(line, most)).map(usize::from).sum())
 }
 
-/// Reads a file of tuned variants, and returns how many there are. The fuzz target `tuned` calls it.
+/// Parses a file of tuned variants, and returns how many there are. The fuzz target `tuned` calls it.
 #[doc(hidden)]
 #[must_use]
 pub fn tuned_variants(text: &str, with_checksum: bool) -> usize {
@@ -72,7 +74,7 @@ impl FromStr for KernelList {
     type Err = Error;
 
     /// # Errors
-    /// [`Error::InvalidArgument`] if the text does not begin as a list does.
+    /// [`Error::InvalidArgument`] if the text does not begin with the title line of a list.
     fn from_str(text: &str) -> Result<KernelList> {
         let mut lines = text.lines();
         if lines.next().is_none_or(|line| line.trim_end() != TITLE) {
@@ -83,7 +85,8 @@ impl FromStr for KernelList {
     }
 }
 
-/// Kernels that are being compiled, of [`Device::compile_ahead`]. If it is dropped, they are compiled nevertheless.
+/// Kernels that are being compiled, as [`Device::compile_ahead`] returns them. Dropping this does not stop the
+/// compilation.
 #[must_use = "wait() says when the kernels are compiled"]
 pub struct CompileAhead {
     threads: Vec<JoinHandle<()>>,
@@ -93,7 +96,7 @@ pub struct CompileAhead {
 }
 
 impl CompileAhead {
-    /// Waits for all kernels. Returns how many of the list the device has now.
+    /// Waits until all kernels are compiled. Returns how many kernels of the list the device has now.
     ///
     /// # Errors
     /// As [`Device::synchronize`].
@@ -102,8 +105,8 @@ impl CompileAhead {
         compiled.map_err(|error| error.instead("CompileAhead::wait", "CompileAhead::wait_async"))
     }
 
-    /// As [`CompileAhead::wait`], for an executor. In a browser, the driver compiles what [`Device::compile_ahead`] has given to it while
-    /// the page goes on.
+    /// Asynchronous form of [`CompileAhead::wait`]. In a browser, the driver compiles the kernels of
+    /// [`Device::compile_ahead`] while the page goes on.
     ///
     /// # Errors
     /// As [`Device::synchronize`].
@@ -119,10 +122,11 @@ impl CompileAhead {
 }
 
 impl Device {
-    /// Returns the kernels of this crate that the device has compiled so far and keeps, 512 at most, in their order. Empty for `cpu`,
-    /// and for a device that is not open.
+    /// Returns the kernels of this crate that the device has compiled and still keeps: at most 512, in the order of
+    /// their compilation. The list is empty for `cpu`, and for a device that is not open.
     ///
-    /// Kernels that the crate makes at run time for chains of elementwise ops are not in it, and a program's own are not.
+    /// It contains neither the kernels that the crate generates at run time for chains of elementwise ops nor a
+    /// program's own kernels.
     #[must_use]
     pub fn compiled_kernels(&self) -> KernelList {
         match &self.0.backend {
@@ -133,12 +137,12 @@ impl Device {
         }
     }
 
-    /// Starts to compile kernels ahead of their first use, on as many threads as there are cores, and returns at once. Opens the
-    /// device. An op whose kernel is being compiled waits for it; all others go on.
+    /// Starts to compile the kernels of a list before their first use, on as many threads as there are cores, and
+    /// returns at once. Opens the device. An op whose kernel is being compiled waits for it. All other ops go on.
     ///
-    /// Without it, each kernel is compiled by the op that needs it first, one after the other: on a driver that takes long, this is most
-    /// of the time of a first training step. The list is that of an earlier run, which a program keeps in a file or brings
-    /// with it.
+    /// Without this call, each kernel is compiled by the op that needs it first, one after the other. If the driver
+    /// compiles slowly, this takes most of the time of a first training step. The list comes from an earlier run:
+    /// keep it in a file, or ship it with the program.
     ///
     /// ```
     /// use anygpu::{Device, KernelList, Tensor};
@@ -157,8 +161,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] if the driver refuses; [`Error::InvalidArgument`] if no thread can be started. A kernel that this
-    /// device or this version of the crate does not have is no error.
+    /// [`Error::DeviceUnavailable`] if the driver refuses; [`Error::InvalidArgument`] if no thread can be started.
+    /// Kernels that this device or this version of the crate does not have are skipped without an error.
     pub fn compile_ahead(&self, list: &KernelList) -> Result<CompileAhead> {
         let compiled = Arc::new(AtomicUsize::new(0));
         let Backend::Gpu(gpu) = self.backend()? else {

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The maker of the chip or, of a software adapter, of the program.
+/// The maker of the chip. For a software adapter, the maker of the program.
 ///
-/// It parses from its name, in any case, and from a PCI vendor id. The order is that of the variants.
+/// It parses from its name, in any case, and from a PCI vendor id. Vendors are ordered as the variants are.
 ///
 /// ```
 /// use anygpu::Vendor;
@@ -46,7 +46,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The vendor with a PCI vendor id (Vulkan extends the list beyond 16 bits).
+    /// Returns the vendor with this PCI vendor id. Vulkan extends the list of ids beyond 16 bits.
     ///
     /// ```
     /// use anygpu::Vendor;
@@ -70,7 +70,7 @@ impl Vendor {
         }
     }
 
-    /// The vendor whose name `text` contains: for the CPU, and for APIs that report no id.
+    /// Returns the vendor whose name `text` contains: for the CPU, and for APIs that report no id.
     pub(crate) fn from_text(text: &str) -> Option<Vendor> {
         let text = text.to_lowercase();
         let known = [
@@ -195,10 +195,10 @@ crate::error::try_from_str!(DeviceKind);
 /// The limits of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`). Many ops compute larger
-    /// [tensors](crate::Tensor) in parts.
+    /// The most bytes of a buffer that a kernel can bind (`max_storage_buffer_binding_size`). Many ops compute
+    /// larger [tensors](crate::Tensor) in parts.
     pub max_binding: u64,
-    /// Bytes of one buffer: no tensor can be larger.
+    /// The most bytes of a buffer: no tensor can be larger.
     pub max_buffer: u64,
     /// Workgroups in each of the three dimensions of a dispatch.
     pub workgroups_per_dimension: u32,
@@ -224,19 +224,21 @@ pub struct DeviceInfo {
     pub kind: DeviceKind,
     /// The chip's own name, for instance `NVIDIA GeForce RTX 4090`.
     pub adapter: String,
-    /// The interface that reaches it: `Vulkan`, `Metal`, `DX12`, `GL`, or `native` for `cpu`.
+    /// The API through which it is used: `Vulkan`, `Metal`, `DX12`, `GL`, or `native` for `cpu`.
     pub api: String,
     /// The driver and its version.
     pub driver: String,
-    /// `false` if a Vulkan driver says that it has not passed Khronos' conformance tests: `anygpu check` and [`check`](crate::check) tell
-    /// whether its results are right. Other APIs say nothing of it, and have `true`.
+    /// `false` if a Vulkan driver says that it has not passed Khronos' conformance tests. Run `anygpu check` or
+    /// [`check`](crate::check) to find out whether its results are right. Other APIs do not report it: it is `true`
+    /// for them.
     pub conformant: bool,
-    /// The vendor's number, as the driver reports it: of PCI where the chip is a PCI device, and in any case 0 if there is none.
+    /// The vendor's id, as the driver reports it: the PCI vendor id if the chip is a PCI device; 0 if there is
+    /// none.
     pub vendor_id: u32,
-    /// The vendor's number of the model; 0 if there is none.
+    /// The vendor's id of the model; 0 if there is none.
     pub device_id: u32,
-    /// Where the card is plugged in, such as `0000:01:00.0`, if the driver reports it: two cards of one model differ by it. A
-    /// program that opens an adapter with wgpu itself finds its device by it.
+    /// The PCI bus id of the card, such as `0000:01:00.0`, if the driver reports it. It tells two cards of one
+    /// model apart. A program that opens an adapter with wgpu itself can find its device by it.
     pub pci_bus_id: Option<String>,
     /// Bytes of memory, if the driver reports them.
     pub memory_total: Option<u64>,
@@ -247,40 +249,40 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// Whether the device has one of [`features`](DeviceInfo::features).
+    /// Returns whether the device has this feature, one of [`features`](DeviceInfo::features).
     #[must_use]
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|f| f == feature)
     }
 }
 
-/// A fault or a peculiarity of a driver that the probe found when the device was opened. Kernels of this crate avoid it; your own
-/// kernels may have to.
+/// A fault or a peculiarity of a driver that the probe found when the device was opened. This crate's kernels avoid
+/// it; your own kernels may have to avoid it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Quirk {
-    /// The driver leaves all loops of an invocation, without an error, after this many iterations in total; nested and
-    /// sequential loops share the budget. Lavapipe and llvmpipe of Mesa 22 have this fault.
+    /// The driver leaves all loops of an invocation, without an error, after this many iterations in total. Nested
+    /// and sequential loops share the budget. Lavapipe and llvmpipe of Mesa 22 have this fault.
     LoopBudget {
         /// Iterations that the probe counted before the driver left its loop.
         iterations: u32,
     },
-    /// The driver makes 0 of f32 that are subnormal, those below 2⁻¹²⁶: of operands, of results, or of both. WebGPU allows
-    /// it. SwiftShader does.
+    /// The driver replaces subnormal f32 numbers, those below 2⁻¹²⁶, by 0: in operands, in results, or in both.
+    /// WebGPU allows it. SwiftShader does it.
     FlushesSubnormals,
-    /// On DirectX 12, wgpu found no `dxcompiler.dll`, and compiles with FXC of the system: it takes longer, and has neither f16 nor
-    /// subgroups. Variants of kernels that it refuses are not used.
+    /// On DirectX 12, wgpu found no `dxcompiler.dll` and compiles with the system's FXC. FXC takes longer, and has
+    /// neither f16 nor subgroups. Kernel variants that it refuses are not used.
     Fxc,
 }
 
 impl Quirk {
-    /// Returns what to do about it, where something can be done.
+    /// Returns what to do about the quirk, if something can be done.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Quirk::LoopBudget { .. } | Quirk::FlushesSubnormals => None,
             Quirk::Fxc => Some(
-                "put dxcompiler.dll of https://github.com/microsoft/DirectXShaderCompiler/releases (1.8.2502 or newer) beside the \
+                "put dxcompiler.dll from https://github.com/microsoft/DirectXShaderCompiler/releases (1.8.2502 or newer) beside the \
                  program, or build it with the feature static-dxc",
             ),
         }

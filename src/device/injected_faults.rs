@@ -1,5 +1,5 @@
-//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device, or its compilations of kernels of
-//! chains take as long as a test holds a lock.
+//! Faults for tests. The n-th allocation or the n-th submit of this thread fails, on any device. Or its
+//! compilations of the kernels of chains wait while a test holds a lock.
 
 use std::cell::Cell;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The loss of a device: a driver reset, an unplugged card, a suspended laptop. And waits that end before the device does.
+//! The loss of a device (a driver reset, an unplugged card, a suspended laptop), and waits with a time limit.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::{Backend, Device, registry};
 use crate::error::Result;
 
 impl Device {
-    /// Returns whether the device is lost, as far as its driver has said so. This does not wait for the device: a loss
-    /// in the middle of recorded work is known only when something waits for that work.
+    /// Returns whether the device is lost, as far as its driver has reported it. This does not wait for the device.
+    /// A loss in the middle of recorded work is known only when something waits for that work.
     ///
     /// ```
     /// use anygpu::Device;
@@ -24,8 +24,8 @@ impl Device {
         self.opened().map_or(Ok(()), |gpu| gpu.alive())
     }
 
-    /// Submits the recorded work and waits for it, for at most this long. Returns whether the device has done it; if not, it goes
-    /// on with it. This never declares the device lost.
+    /// Submits the recorded work and waits for it, for at most this long. Returns whether the device has finished
+    /// the work; if not, the device continues with it. This never declares the device lost.
     ///
     /// # Errors
     ///
@@ -49,9 +49,9 @@ impl Device {
         self.opened().map_or(Ok(true), |gpu| gpu.synchronize_timeout(limit))
     }
 
-    /// Sets how long a wait for the device may take before the device is considered lost: 10 minutes if this is not called.
-    /// Reads of tensors and [`Device::synchronize`] wait. A limit shorter than the longest kernel loses a device that works.
-    /// Does nothing on `cpu`.
+    /// Sets how long a wait for the device may take before the device is considered lost. The default is 10
+    /// minutes. Reads of tensors and [`Device::synchronize`] wait. If the limit is shorter than the longest kernel,
+    /// a working device is lost. Does nothing on `cpu`.
     ///
     /// # Errors
     ///
@@ -63,10 +63,10 @@ impl Device {
         Ok(())
     }
 
-    /// Sets about how long the work may take that is submitted to the driver at once; `None`, the default, for no limit. Between
-    /// submits, other programs and other devices on the adapter get their turns: with 4 milliseconds, a window beside it can draw
-    /// 60 frames a second. Fewer kernels are then submitted at once, each time when those before are done, which costs
-    /// throughput. A single kernel is not cut. Does nothing on `cpu`.
+    /// Sets about how long the work of one submit to the driver may take. `None`, the default, means no limit.
+    /// Between submits, other programs and other devices on the adapter get their turn. With 4 milliseconds, a
+    /// window on the same adapter can draw 60 frames a second. Fewer kernels are then submitted at once, and each
+    /// submit waits for earlier ones, which costs throughput. A single kernel is not split. Does nothing on `cpu`.
     ///
     /// # Errors
     ///
@@ -87,16 +87,19 @@ impl Device {
         Ok(())
     }
 
-    /// Opens the adapter of a lost device anew, and returns it as a device of the same name: as in a new process, without any of
-    /// the tensors that were on the device. From then on the name means the new device, for [`Device::new`] and
-    /// [`Device::all`] too. This handle and all tensors on it stay lost, and are not equal to those on the new device.
+    /// Opens the adapter of a lost device again, and returns it as a device of the same name. As in a new process,
+    /// the new device has none of the tensors that were on the lost one. From then on the name means the new
+    /// device, also for [`Device::new`] and [`Device::all`]. This handle and all tensors on it stay lost, and this
+    /// handle is not equal to the new device.
     ///
-    /// Returns the device itself if it is not lost, and what another call has opened if there was one.
+    /// Returns the device itself if it is not lost. If another call has already opened a new device, returns that
+    /// one.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the driver refuses, for example while the card is not
-    /// there: call it again later. Also for a device of `Device::from_wgpu`, which its program opens, and on OpenGL, where a process has one device.
+    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the driver refuses, for example while the
+    /// card is not there: call it again later. Also for a device of `Device::from_wgpu`, which only its program can
+    /// open, and on OpenGL, where a process has one device.
     ///
     /// ```
     /// use anygpu::{Device, Error, Tensor};
@@ -116,10 +119,10 @@ impl Device {
         Ok(device)
     }
 
-    /// As [`Device::reopen`], for an executor.
+    /// Asynchronous form of [`Device::reopen`].
     ///
     /// # Errors
-    /// Those of [`Device::reopen`].
+    /// The errors of [`Device::reopen`].
     ///
     /// ```
     /// # use anygpu::Device;
@@ -135,7 +138,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the device that has the name of this one if this is lost, not opened.
+    /// Returns the device that has the name of this one now, not opened: a new one if this one is lost.
     fn renewed(&self) -> Result<Device> {
         if self.is_cpu() || !self.is_lost() {
             return Ok(self.clone());
@@ -146,7 +149,8 @@ impl Device {
         registry::renewed(self).ok_or_else(|| self.unavailable("the program that shares it has to open it"))
     }
 
-    /// Loses the device for the rest of the process, for tests of what follows. Does nothing on `cpu`.
+    /// Marks the device as lost for the rest of the process, to test how a program handles a loss. Does nothing on
+    /// `cpu`.
     #[doc(hidden)]
     pub fn lose(&self) -> Result<()> {
         match self.backend()? {

@@ -10,26 +10,27 @@ use crate::error::Result;
 pub struct MemoryStats {
     /// Held by tensors now.
     pub live: u64,
-    /// The most that tensors held at once since the start or [`Device::reset_peak_memory`].
+    /// The most that tensors held at once since the start or the last [`Device::reset_peak_memory`].
     pub peak: u64,
-    /// Allocated by the driver: the live bytes, and those that the pool keeps for later tensors.
+    /// Allocated by the driver: the live bytes, and the bytes that the pool keeps for later tensors.
     pub reserved: u64,
 }
 
-/// Bytes of the memory that a device computes in, as its driver or the system tells.
+/// The memory of a device in bytes, as its driver or the system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverMemory {
-    /// All that there is.
+    /// The total memory.
     pub total: u64,
-    /// What this process can still have: less than the total by what all programs use.
+    /// What this process can still allocate: the total without what all programs use.
     pub free: u64,
 }
 
 impl Device {
-    /// Returns the memory that the device has, and what is free of it, as `torch.cuda.mem_get_info`. It asks the driver each time,
-    /// and does not open the device. `None` if nothing tells: Vulkan does with `VK_EXT_memory_budget`, which the drivers of cards have,
-    /// DirectX 12 and Metal do, and Linux does for `cpu`; OpenGL and browsers do not.
+    /// Returns the total and the free memory of the device, as `torch.cuda.mem_get_info` does. It asks the driver
+    /// each time, and does not open the device. Returns `None` if nothing reports the memory. Vulkan reports it
+    /// with `VK_EXT_memory_budget`, which the drivers of cards have. DirectX 12 and Metal report it, and so does
+    /// Linux for `cpu`. OpenGL and browsers do not.
     ///
     /// ```
     /// use anygpu::Device;
@@ -51,7 +52,7 @@ impl Device {
         }
     }
 
-    /// Returns the bytes in use; all zero for an adapter that is not opened yet.
+    /// Returns the bytes in use; all are zero for an adapter that is not open yet.
     #[must_use]
     pub fn memory(&self) -> MemoryStats {
         match &self.0.backend {
@@ -60,8 +61,9 @@ impl Device {
         }
     }
 
-    /// Returns the devices that were asked for by name or in lists so far, each with its bytes and the number of its kernels. Unlike
-    /// [`Device::memory`] and [`Device::dispatches`], this changes nothing: kernels that wait to be recorded are not in it.
+    /// Returns the devices that were asked for by name or in lists so far, each with its bytes and the number of
+    /// its kernels. Unlike [`Device::memory`] and [`Device::dispatches`], this changes nothing: it does not count
+    /// kernels that wait to be recorded.
     pub(crate) fn activity() -> Vec<(Device, MemoryStats, u64)> {
         let of = |device: Device| {
             let (memory, kernels) = match &device.0.backend {
@@ -99,8 +101,9 @@ impl Device {
         }
     }
 
-    /// Returns the memory that no tensor holds to the driver or the system, as `torch.cuda.empty_cache`: for other programs, or
-    /// before large tensors of other sizes. It is kept for later tensors otherwise. Waits for the device.
+    /// Gives the memory that no tensor holds back to the driver or the system, as `torch.cuda.empty_cache` does.
+    /// Without this call, it is kept for later tensors. Call it so that other programs get the memory, or before
+    /// you make large tensors of other sizes. Waits for the device.
     ///
     /// # Errors
     ///

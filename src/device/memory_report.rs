@@ -3,7 +3,7 @@
 //! A tensor is counted in one account of its device, from its allocation to its drop. There are as many accounts as there
 //! are labels and methods, and small tensors have none: what this costs is a lookup for each large tensor.
 //!
-//! What is held by tensors of less than 1 MiB is told as one sum.
+//! All tensors of less than 1 MiB are reported as one sum.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -33,8 +33,9 @@ thread_local! {
     static METHOD: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Counts the large tensors that `f` allocates under a label, for [`Device::memory_report`]. It also applies to the threads that
-/// work for this one, as those of a [`DataParallel`](crate::DataParallel). In a call of this within `f`, the inner label counts.
+/// Runs `f`, and counts the large tensors that it allocates under a label, for [`Device::memory_report`]. The label
+/// also applies to the threads that work for this one, such as the threads of a
+/// [`DataParallel`](crate::DataParallel). If `f` calls `memory_label` itself, the inner label counts.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, memory_label};
@@ -78,13 +79,13 @@ pub(crate) fn set_method(method: Option<&'static str>) -> Option<&'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldMemory {
-    /// That of [`memory_label`]. The crate itself has three: `parameters`, `gradients` and `optimizer state`.
+    /// The label of [`memory_label`]. The crate itself uses three: `parameters`, `gradients` and `optimizer state`.
     pub label: Option<String>,
     /// The method that allocated them.
     pub method: &'static str,
-    /// How many there are. Views share the memory of one.
+    /// The number of tensors. Views share the memory of one tensor.
     pub tensors: u64,
-    /// What they take, as it was allocated.
+    /// The bytes that were allocated for them.
     pub bytes: u64,
 }
 
@@ -99,13 +100,13 @@ impl fmt::Display for HeldMemory {
     }
 }
 
-/// What holds the memory of a device: [`Device::memory_report`]. `Display` gives a table.
+/// What holds the memory of a device, as [`Device::memory_report`] returns it. `Display` prints a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
     /// The device's name.
     pub device: String,
-    /// All of its tensors.
+    /// The counts of all its tensors.
     pub stats: MemoryStats,
     /// The tensors of at least 1 MiB, those with the most bytes first.
     pub held: Vec<HeldMemory>,
@@ -123,8 +124,8 @@ impl fmt::Display for MemoryReport {
 }
 
 impl Device {
-    /// Returns what holds the memory of the device: its large tensors by the method that made them, and by the
-    /// [label](memory_label()) of the program.
+    /// Returns what holds the memory of the device: its large tensors, grouped by the method that made them and by
+    /// the program's [label](memory_label()).
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

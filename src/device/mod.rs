@@ -13,22 +13,27 @@
 //!
 //! # Names
 //!
-//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`, as PyTorch's `cuda` is the first one); `soft:0`, …
-//! software adapters. Case does not matter. Names of other libraries (`cuda:0`, `mps`) are errors that state the name
-//! to write here, since `cuda` would promise what WebGPU does not use.
+//! - `cpu` is the host.
+//! - `gpu:0`, `gpu:1`, … are hardware adapters. `gpu` means `gpu:0`, as PyTorch's `cuda` means the first card.
+//! - `soft:0`, `soft:1`, … are software adapters.
 //!
-//! `soft:0/1` is a second, independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`), and `cpu/1` on
-//! the host: with them, code for several devices is tested on one adapter, or without any. A tensor on `cpu/1` is not on
-//! `cpu`. There are 16 of each, `/0` to `/15`; those of the host share its memory and threads. The rules of order and
-//! visibility are in `registry.rs`.
+//! Case does not matter. Names of other libraries (`cuda:0`, `mps`) are errors, since `cuda` would promise what
+//! WebGPU does not use. The message states the name to write instead.
+//!
+//! `soft:0/1` is a second, independent *logical* device on the adapter of `soft:0`, which is also called
+//! `soft:0/0`. `cpu/1` is a second logical device on the host. With logical devices, you can test code for several
+//! devices on one adapter, or without any. A tensor on `cpu/1` is not on `cpu`. There are 16 of each, `/0` to
+//! `/15`. The host's logical devices share its memory and threads. The rules of order and visibility are in
+//! `registry.rs`.
 //!
 //! # Devices that fail
 //!
-//! `chaos:soft:0?lose=100` is one more logical device on the adapter of `soft:0`, which is lost when it has run 100 kernels, for
-//! tests of what a program does then. `oom=7` lets its seventh allocation fail for want of memory, `slow=5` lets each of its
-//! submits take five milliseconds longer, and `lose=100&slow=5` is both. The name can be used wherever that of a device can.
-//! [Opened again](Device::reopen), it has no more faults. Adapters on OpenGL and `cpu` cannot be lost. As every device, one of
-//! chaos stays open until the process ends, so each new name takes memory.
+//! `chaos:soft:0?lose=100` is one more logical device on the adapter of `soft:0`. It is lost when it has run 100
+//! kernels, so that a program can test how it handles the loss. `oom=7` makes its seventh allocation fail for want
+//! of memory. `slow=5` makes each of its submits take five milliseconds longer. `lose=100&slow=5` does both. The
+//! name can be used wherever a device's name can. A device that was [opened again](Device::reopen) has no more
+//! faults. Adapters on OpenGL and `cpu` cannot be lost. Like every device, a `chaos` device stays open until the
+//! process ends, so each new name takes memory.
 //!
 //! ```
 //! use anygpu::{Device, Tensor};
@@ -44,15 +49,16 @@
 //!
 //! # `fork`
 //!
-//! A process that was forked (`fork` without `exec`) cannot use any device: its copies of the drivers' connections and of
-//! the threads' locks belong to the parent. Start workers as programs of their own (`std::process::Command`), or use
-//! threads. The same holds for CUDA.
+//! A forked process (`fork` without `exec`) cannot use any device: its copies of the drivers' connections and of
+//! the threads' locks belong to the parent. Start workers as separate programs (`std::process::Command`), or use
+//! threads. CUDA has the same restriction.
 //!
 //! # `ANYGPU_VISIBLE_DEVICES`
 //!
-//! A comma-separated list of names hides every other adapter and numbers those named `gpu:0`, `gpu:1`, … in the list's
-//! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called
-//! `soft:k` (the k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
+//! A comma-separated list of device names. It hides every other adapter and numbers the listed ones `gpu:0`,
+//! `gpu:1`, … in the list's order, as `CUDA_VISIBLE_DEVICES` does. A software adapter in the list counts as a GPU;
+//! it can still be called `soft:k` (the k-th software adapter of the list). An empty list hides all adapters. `cpu`
+//! is always visible.
 
 mod chaos;
 mod compile_ahead;
@@ -89,10 +95,10 @@ pub(crate) use storage::Storage;
 use crate::error::{Error, Result};
 use crate::util::{sync, waiting};
 
-/// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap; equal handles are the same
-/// device.
+/// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap. Equal handles are the
+/// same device.
 ///
-/// Adapters are opened at their first use, once.
+/// An adapter is opened once, at its first use.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -148,10 +154,10 @@ impl Device {
         Ok(device)
     }
 
-    /// As [`Device::new`], for an executor. In a browser, a device is opened by this and by [`init`] only.
+    /// Asynchronous form of [`Device::new`]. In a browser, only this and [`init`] open a device.
     ///
     /// # Errors
-    /// Those of [`Device::new`].
+    /// The errors of [`Device::new`].
     ///
     /// ```
     /// use anygpu::Device;
@@ -169,10 +175,10 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the devices of a list of names, such as `gpu:0,soft:1,cpu`, in its order.
+    /// Returns the devices of a comma-separated list of names, such as `gpu:0,soft:1,cpu`, in its order.
     ///
     /// # Errors
-    /// Those of [`Device::new`]; [`Error::InvalidArgument`] for a list without a name.
+    /// The errors of [`Device::new`]; [`Error::InvalidArgument`] for a list without a name.
     ///
     /// ```
     /// use anygpu::Device;
@@ -190,14 +196,14 @@ impl Device {
         Ok(devices)
     }
 
-    /// Returns every visible device: adapters in the order of their names, `cpu` last. This opens none of them. Logical
-    /// devices other than the first of an adapter are not listed.
+    /// Returns every visible device: adapters in the order of their names, then `cpu`. This opens none of them. Of
+    /// each adapter, only the first logical device is listed.
     #[must_use]
     pub fn all() -> Devices {
         Devices(registry::all())
     }
 
-    /// `cpu`, `gpu:0`, `soft:0/1`, …
+    /// Returns the device's name: `cpu`, `gpu:0`, `soft:0/1`, …
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.info.name
@@ -225,8 +231,8 @@ impl Device {
         done.map_err(|error| error.instead("Device::synchronize", "Device::synchronize_async"))
     }
 
-    /// As [`Device::synchronize`], for an executor: a thread that must not wait, such as that of a page in a browser. Elsewhere it waits when
-    /// it is polled.
+    /// Asynchronous form of [`Device::synchronize`], for a thread that must not wait, such as the thread of a page
+    /// in a browser. Outside a browser, it waits when it is polled.
     ///
     /// # Errors
     ///
@@ -251,21 +257,22 @@ impl Device {
         }
     }
 
-    /// Submits the recorded work, without waiting for it. Ops are recorded, and the device begins with them when enough are, or
-    /// when something waits for it. Call this before other work of the host, or before commands of your own that need their
-    /// results.
+    /// Submits the recorded work without waiting for it. Ops are recorded first. The device begins with them when
+    /// there are enough, or when something waits for it. Call this before other work of the host, or before
+    /// commands of your own that need their results.
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`], as far as they are known.
+    /// The errors of [`Device::synchronize`], as far as they are known.
     pub fn flush(&self) -> Result<()> {
         self.opened().map_or(Ok(()), |gpu| gpu.submit_recorded())
     }
 
-    /// Returns the number of kernels that this crate has recorded for the device since it was opened, also those of
-    /// [`WgslKernel`](crate::WgslKernel); 0 for `cpu`. The difference of two calls is the number of kernels between them,
-    /// including the trial of a kernel variant before its first use. With `RUST_LOG=anygpu::kernels=trace`, programs that
-    /// initialise `env_logger` print a line for each: the device, the kernel's name, and the bytes of its buffers.
+    /// Returns the number of kernels that this crate has recorded for the device since it was opened, including the
+    /// kernels of [`WgslKernel`](crate::WgslKernel). Returns 0 for `cpu`. The difference of two calls is the number
+    /// of kernels between them, including the trial of a kernel variant before its first use. With
+    /// `RUST_LOG=anygpu::kernels=trace`, programs that initialise `env_logger` print a line for each kernel: the
+    /// device, the kernel's name, and the bytes of its buffers.
     ///
     /// ```
     /// use anygpu::{Device, Tensor};
@@ -282,7 +289,7 @@ impl Device {
         self.opened().map_or(0, |gpu| gpu.dispatches())
     }
 
-    /// Returns the faults of the driver that the probe found. Opens the device.
+    /// Returns the quirks of the driver that the probe found. Opens the device.
     ///
     /// # Errors
     ///
@@ -294,8 +301,8 @@ impl Device {
         })
     }
 
-    /// Returns the result of `f`, which reads from this device, for an executor: in a browser, it runs again when what it reads has
-    /// arrived, and must do the same each time.
+    /// Returns the result of `f`, which reads from this device, without blocking. In a browser, `f` runs again when
+    /// what it reads has arrived, and must do the same each time.
     pub(crate) async fn rerun<T>(&self, f: impl FnMut() -> Result<T>) -> Result<T> {
         rerun(std::slice::from_ref(self), f).await
     }
@@ -360,17 +367,18 @@ impl Device {
 }
 
 impl Default for Device {
-    /// The host.
+    /// Returns the host.
     fn default() -> Self {
         Device::cpu()
     }
 }
 
-/// Looks for the adapters of the machine and opens them, and returns all devices, as [`Device::all`] does. One that does not open is logged.
+/// Finds the adapters of the machine and opens them. Returns all devices, as [`Device::all`] does. An adapter that
+/// does not open is logged.
 ///
-/// In a browser, call this once before anything else: until then, `cpu` is the only device. It also tries there every variant of a kernel
-/// that the adapter could run, which takes a second on a software adapter. Elsewhere, devices are found and opened when they are needed, and
-/// nothing needs this.
+/// In a browser, call this once before anything else: until then, `cpu` is the only device. There, it also tries
+/// every variant of a kernel that the adapter could run, which takes a second on a software adapter. Outside a
+/// browser, devices are found and opened when they are needed, so a program need not call this.
 ///
 /// ```
 /// # pollster::block_on(async {

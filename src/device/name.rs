@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Device;
 use crate::error::{Error, Result};
 
-/// The parsed name of a device. The order is that of [`Device::all`].
+/// The parsed name of a device. Names have the order of [`Device::all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Name {
     Gpu { index: usize, logical: usize },
@@ -82,8 +82,8 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The device of a new tensor, or the one to move to: a [`Device`], by value or by reference, the name of one, or `None`,
-/// which is the CPU.
+/// The device of a new tensor, or the device to move a tensor to: a [`Device`], by value or by reference, a
+/// device's name, or `None` for the CPU.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, try_gpu};
@@ -97,7 +97,7 @@ pub trait IntoDevice {
     /// Returns the device.
     ///
     /// # Errors
-    /// For names, those of [`Device::new`].
+    /// For names, the errors of [`Device::new`].
     fn into_device(self) -> Result<Device>;
 }
 
@@ -155,7 +155,7 @@ impl FromStr for Device {
 
 crate::error::try_from_str!(Device);
 
-/// Serialised as its name; deserialising opens the device of that name on the machine that reads.
+/// Serialised as its name. Deserialising opens the device of that name on the machine that reads it.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Device {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -20,10 +20,10 @@ pub struct Event {
     pub device: String,
     /// The op, such as `conv2d`; several with `+` between them if one kernel computes them.
     pub op: String,
-    /// The file and the entry point of the kernel, such as `conv.im2col`, or the entry point of a user's kernel; `host` for
-    /// ops of the host.
+    /// The file and the entry point of the kernel, such as `conv.im2col`. For a user's kernel, its entry point. For
+    /// ops of the host, `host`.
     pub kernel: String,
-    /// The time from the start of the profile to that of the event.
+    /// The start of the event, counted from the start of the profile.
     pub start: Duration,
     /// How long it took.
     pub duration: Duration,
@@ -59,7 +59,7 @@ impl Record {
         self.missed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the events, and the number of those that were missed.
+    /// Takes the events, and the number of missed events.
     pub fn take(&self) -> (Vec<Event>, u64) {
         (std::mem::take(&mut *sync::lock(&self.events)), self.missed.swap(0, Ordering::Relaxed))
     }

@@ -31,7 +31,7 @@ pub(crate) enum Api {
     Metal,
     Dx12,
     Gl,
-    /// That of a browser.
+    /// The API of a browser.
     WebGpu,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct AdapterInfo {
     pub device_id: u32,
     pub pci: String,
     pub kind: DeviceKind,
-    /// Whether the driver says nothing else.
+    /// `false` if the driver says that it is not conformant.
     pub conformant: bool,
     pub driver: String,
     pub driver_info: String,
@@ -244,7 +244,7 @@ fn select(infos: &[AdapterInfo]) -> Vec<usize> {
     kept
 }
 
-/// Which of several adapters that are one card is kept: that of the least rank.
+/// Which of several adapters that are one card is kept: the one of the least rank.
 fn rank(adapter: &AdapterInfo) -> (Api, u8) {
     match (adapter.conformant, adapter.name.starts_with(DZN)) {
         (true, _) => (adapter.api, 0),
@@ -253,7 +253,7 @@ fn rank(adapter: &AdapterInfo) -> (Api, u8) {
     }
 }
 
-/// How the names of adapters of Mesa's Vulkan on DirectX begin.
+/// The prefix of the adapter names of Mesa's Vulkan on DirectX.
 const DZN: &str = "Microsoft Direct3D12 (";
 
 /// Whether adapter `new` is the card of the kept adapter `old`.

@@ -1,6 +1,6 @@
-//! What a device name that this machine does not have may have been meant to say.
+//! What the user may have meant by a device name that this machine does not have.
 
-/// Names of devices in other libraries, in full or before the colon, and what stands for them here.
+/// Names of devices in other libraries, in full or before the colon, and their counterparts here.
 const FOREIGN: [(&str, &[&str]); 2] = [
     (
         "gpu",
@@ -12,7 +12,7 @@ const FOREIGN: [(&str, &[&str]); 2] = [
     ("soft", &["lavapipe", "llvmpipe", "swiftshader", "warp", "software"]),
 ];
 
-/// Returns what a name of a device may have been meant to say.
+/// Returns what the user may have meant by a device's name.
 pub(super) fn hint(name: &str, available: &[String]) -> String {
     let name = name.trim().to_ascii_lowercase();
     let (family, index) = match name.split_once(':') {

@@ -10,11 +10,12 @@ use crate::tensor::Tensor;
 
 pub(super) type Function = Box<dyn Fn(&KernelBackward) -> Result<Vec<(&'static str, Tensor)>> + Send + Sync>;
 
-/// What the gradients of a kernel are computed from, by the function given to [`Launch::with_backward`].
+/// The arguments of the function that computes a kernel's gradients: see [`Launch::with_backward`].
 ///
-/// The function returns the gradients by the names of the inputs, each with the shape of its input. Inputs that it does not
-/// name get none. An output that started as a copy of a tensor is an input too. It runs when [`Tensor::backward`] comes to the
-/// result, and is not recorded. All that it needs must be its own, as a kernel in an `Arc` or a `static`.
+/// The function returns the gradients by the names of the inputs, each with the shape of its input. Inputs that it
+/// does not name get no gradient. An output that started as a copy of a tensor is an input too. The function runs
+/// when [`Tensor::backward`] comes to the result, and is not recorded. It must own all that it needs, for example a
+/// kernel in an `Arc` or a `static`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,16 +62,16 @@ pub struct KernelBackward<'a> {
 }
 
 impl KernelBackward<'_> {
-    /// Returns an input by its name.
+    /// Returns the input with this name.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] for a name that is not that of an input.
+    /// [`Error::Kernel`] if no input has this name.
     pub fn input(&self, name: &str) -> Result<&Tensor> {
         Ok(&self.of.inputs()[self.place(name)?])
     }
 
-    /// Returns whether the gradient of an input is wanted.
+    /// Returns whether the gradient of this input is needed.
     ///
     /// # Errors
     ///
@@ -85,7 +86,8 @@ impl KernelBackward<'_> {
         self.of.output()
     }
 
-    /// Returns the gradient of the result, with its shape. It may lie in any layout: kernels read it densely.
+    /// Returns the gradient of the result, with the result's shape. It may have any layout: kernels read it
+    /// densely.
     #[must_use]
     pub fn grad(&self) -> &Tensor {
         self.of.grad()

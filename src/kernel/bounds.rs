@@ -1,6 +1,6 @@
 //! Indices of arrays in workgroup, private and function memory, clamped for OpenGL.
 //!
-//! wgpu checks all indices, except on OpenGL those of arrays that are not bound: there, `t[i]` of four elements returns
+//! wgpu checks all indices, except the indices of unbound arrays on OpenGL: there, `t[i]` of four elements returns
 //! foreign memory or ends the process. So the text of each such index is put into `min` or `clamp`.
 
 use naga::proc::IndexableLength;
@@ -10,7 +10,8 @@ use naga::{ArraySize, Expression, Function, Module, ScalarKind, TypeInner};
 /// What ends a line, and so a comment, in WGSL.
 const LINE_ENDS: [char; 7] = ['\n', '\u{b}', '\u{c}', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Returns the source with spaces in the place of comments, whose brackets would be taken for those of indices.
+/// Returns the source with spaces in the place of comments, whose brackets would be taken for the brackets of
+/// indices.
 pub(super) fn without_comments(source: &str) -> String {
     let (mut text, mut rest, mut nested) = (String::with_capacity(source.len()), source, 0);
     while let Some(first) = rest.chars().next() {

@@ -13,10 +13,10 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// A launch of a [`WgslKernel`] on a device, with tensors and params by the names that they have in the source. Made
-/// by [`WgslKernel::on`].
+/// A launch of a [`WgslKernel`] on a device. Tensors and params are given by the names that they have in the
+/// source. [`WgslKernel::on`] makes it.
 ///
-/// What does not fit is an error of the call that runs it: [`dispatch`](Self::dispatch),
+/// Arguments that do not fit are an error of the call that runs it: [`dispatch`](Self::dispatch),
 /// [`dispatch_folded`](Self::dispatch_folded) or [`workgroups`](Self::workgroups).
 ///
 /// ```
@@ -88,22 +88,22 @@ impl WgslKernel {
 }
 
 impl<'a> Launch<'a> {
-    /// Gives the binding `var<storage, read>` of this name a tensor of the device.
+    /// Sets the tensor for the binding `var<storage, read>` of this name. The tensor must be on the device.
     pub fn input(mut self, name: &'a str, tensor: &'a Tensor) -> Self {
         self.inputs.push((name, tensor));
         self
     }
 
-    /// Gives the binding `var<storage, read_write>` of this name a new tensor: a pair of a shape and an element type,
-    /// which starts as zeros, or an [`Output`].
+    /// Sets the output for the binding `var<storage, read_write>` of this name: a pair of a shape and an element
+    /// type, which starts as zeros, or an [`Output`].
     pub fn output(mut self, name: &'a str, output: impl Into<Output<'a>>) -> Self {
         self.outputs.push((name, output.into()));
         self
     }
 
-    /// Sets a member of the uniform's struct: a number, or an array of the numbers of a vector, of an array, or of a
-    /// matrix by its columns. A member of a struct within the struct is `"outer.inner"`, that of an array of structs
-    /// `"list[0].inner"`; a uniform that is no struct has the variable's name.
+    /// Sets a member of the uniform's struct: to a number, or to an array of the numbers of a vector, of an array,
+    /// or of a matrix by its columns. A member of a struct within the struct is `"outer.inner"`; in an array of
+    /// structs, it is `"list[0].inner"`. If the uniform is not a struct, its name is the variable's name.
     pub fn set(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         let uniform = self.kernel.reflection.params.as_ref();
         let done = match uniform.and_then(|uniform| uniform.member(name)) {
@@ -116,8 +116,8 @@ impl<'a> Launch<'a> {
         self.note(done)
     }
 
-    /// Sets the whole uniform to the bytes of a struct with WGSL's layout: that of `#[repr(C)]`, with padding where
-    /// WGSL aligns a member to 8 or 16 bytes.
+    /// Sets the whole uniform to the bytes of a struct with WGSL's layout: the layout of `#[repr(C)]`, with padding
+    /// where WGSL aligns a member to 8 or 16 bytes.
     pub fn params<T: NoUninit>(mut self, params: &T) -> Self {
         let (bytes, words) = (bytemuck::bytes_of(params), self.words.len());
         if bytes.len() != 4 * words {
@@ -129,8 +129,8 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Gives the result a gradient, for a kernel with one output: see [`KernelBackward`]. Without this, results are outside
-    /// of the gradient graph.
+    /// Gives the result a gradient, for a kernel with one output: see [`KernelBackward`]. Without this, results are
+    /// not part of the gradient graph.
     pub fn with_backward(
         mut self,
         backward: impl Fn(&KernelBackward) -> Result<Vec<(&'static str, Tensor)>> + Send + Sync + 'static,
@@ -139,14 +139,16 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Runs at least so many invocations and returns the outputs, in the order of their binding numbers: `n` in x, or
-    /// `[x, y, z]`. The number is rounded up to whole workgroups, so the kernel has to leave those past the end out.
+    /// Runs at least this many invocations: `n` in x, or `[x, y, z]`. Returns the outputs, in the order of their
+    /// binding numbers. The number is rounded up to whole workgroups, so the kernel must skip the invocations past
+    /// the end.
     ///
     /// # Errors
     ///
-    /// Those of [`WgslKernel::run`], and [`Error::Kernel`](crate::Error::Kernel) for names that the kernel does not
-    /// have or that have no argument; [`Error::LimitExceeded`](crate::Error::LimitExceeded) for more workgroups than
-    /// the adapter takes in a dimension, 65 535 on most: then use [`dispatch_folded`](Self::dispatch_folded).
+    /// The errors of [`WgslKernel::run`]; [`Error::Kernel`](crate::Error::Kernel) for names that the kernel does
+    /// not have, and for names that have no argument; [`Error::LimitExceeded`](crate::Error::LimitExceeded) for
+    /// more workgroups than the adapter allows in a dimension (65 535 on most). In that case use
+    /// [`dispatch_folded`](Self::dispatch_folded).
     pub fn dispatch(self, invocations: impl Into<Invocations>) -> Result<Vec<Tensor>> {
         let Invocations(invocations) = invocations.into();
         self.run(|kernel, _| {
@@ -155,21 +157,20 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// Runs at least `n` invocations of a kernel that has its place in x and y together, for more workgroups than an
-    /// adapter takes in x, and returns the outputs. With `@workgroup_size(64)` and `@builtin(num_workgroups) count:
-    /// vec3<u32>`, the place is `id.x + id.y * count.x * 64u`.
+    /// Runs at least `n` invocations of a kernel that computes its place from x and y together. This allows more
+    /// workgroups than an adapter takes in x. Returns the outputs. With `@workgroup_size(64)` and
+    /// `@builtin(num_workgroups) count: vec3<u32>`, the place is `id.x + id.y * count.x * 64u`.
     ///
     /// # Errors
     ///
     /// As [`dispatch`](Self::dispatch). [`Error::Kernel`](crate::Error::Kernel) if the entry point does not take
-    /// `num_workgroups`, if a workgroup has more than one invocation in y or z, or for so many places that they do
-    /// not fit in u32.
+    /// `num_workgroups`, if a workgroup has more than one invocation in y or z, or if the places do not fit in u32.
     pub fn dispatch_folded(self, n: usize) -> Result<Vec<Tensor>> {
         self.run(|kernel, most| kernel.folded(n, most))
     }
 
-    /// Runs so many workgroups and returns the outputs, in the order of their binding numbers: `n` in x, or those in x, y and z
-    /// as an array or a tuple.
+    /// Runs this many workgroups: `n` in x, or the numbers in x, y and z as an array or a tuple. Returns the
+    /// outputs, in the order of their binding numbers.
     ///
     /// # Errors
     ///
@@ -290,7 +291,7 @@ impl WgslKernel {
         members.map(|member| &*member.name).collect()
     }
 
-    /// Returns the workgroups in x and y, at most so many each, for at least `n` invocations.
+    /// Returns the workgroups in x and y, at most `most` each, for at least `n` invocations.
     fn folded(&self, n: usize, most: usize) -> Result<[usize; 3]> {
         let [x, y, z] = self.reflection.workgroup_size;
         if !self.reflection.counts_workgroups || y != 1 || z != 1 {

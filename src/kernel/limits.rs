@@ -1,4 +1,4 @@
-//! Limits on the size of users' kernels, and a stack that is large enough for those within them.
+//! Limits on the size of users' kernels, and a stack that is large enough for kernels within them.
 //!
 //! naga and the compilers of drivers are recursive: a sum of 20 000 terms ends a process whose stack is too small, and
 //! functions that call each other twice double the code at each level.
@@ -17,8 +17,8 @@ const MAX_SOURCE: usize = 256 << 10;
 const MAX_DEPTH: usize = 1000;
 /// The most statements of an entry point with all the functions that it calls, each as often as it is called.
 const MAX_STATEMENTS: usize = 100_000;
-/// The most bytes of the variables of a function, and of those in private memory of an entry point: what WGSL asks of every adapter.
-/// Some drivers take minutes to compile more, or end the process.
+/// The most bytes of the variables of a function, and of the variables in private memory of an entry point: WGSL
+/// asks every adapter for as many. Some drivers take minutes to compile more, or end the process.
 const MAX_VARIABLES: u64 = 8192;
 /// The most bytes of the variables of an entry point with all the functions that it calls, each as often as it is called.
 const MAX_EXPANDED: u64 = 64 << 10;
@@ -138,7 +138,7 @@ pub(super) fn check_private(module: &Module, info: &FunctionInfo) -> Result<(), 
     within(bytes, MAX_VARIABLES, || "the variables in private memory have".into())
 }
 
-/// Returns the bytes of a function's variables, with those of the functions that it calls.
+/// Returns the bytes of a function's variables, including the variables of the functions that it calls.
 fn variables(module: &Module, function: &Function, info: &FunctionInfo, called: &[u64]) -> Result<u64, String> {
     let name = function.name.as_deref().unwrap_or("the entry point");
     let own =
@@ -185,7 +185,7 @@ fn within(bytes: u64, most: u64, what: impl FnOnce() -> String) -> Result<(), St
     Err(format!("{} {bytes} bytes, and the limit is {most}: {advice}", what()))
 }
 
-/// Returns the number of statements, where a call counts as those of the function that it calls.
+/// Returns the number of statements. A call counts as many as the function that it calls.
 fn expanded(block: &Block, functions: &[usize]) -> usize {
     let count = |statement: &Statement| match statement {
         Statement::Block(inner) => expanded(inner, functions),

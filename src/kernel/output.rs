@@ -8,8 +8,8 @@ use crate::ops::traced::note_use;
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
-/// An output of a [`WgslKernel`](super::WgslKernel): its shape, its element type, and the elements that it has when the
-/// kernel starts. A pair `(shape, dtype)` is an output too.
+/// An output of a [`WgslKernel`](super::WgslKernel): its shape, its element type, and its elements when the kernel
+/// starts. A pair `(shape, dtype)` is an output too.
 ///
 /// ```
 /// use anygpu::kernel::{Output, WgslKernel};
@@ -50,7 +50,7 @@ pub(super) enum Start<'a> {
     Unspecified,
     /// Zeros, by the choice of the caller.
     Zeros,
-    /// Those of a tensor.
+    /// The elements of a tensor.
     CopyOf(&'a Tensor),
 }
 

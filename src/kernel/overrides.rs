@@ -1,6 +1,6 @@
 //! Values for the overrides of a source: each becomes a constant of the text, before anything is checked or compiled.
 //!
-//! Sizes of arrays and of workgroups are so known to all checks, on every backend.
+//! In this way all checks know the sizes of arrays and of workgroups, on every backend.
 
 use naga::compact::{KeepUnused, compact};
 use naga::{Module, Scalar, ScalarKind, TypeInner};
@@ -8,8 +8,8 @@ use naga::{Module, Scalar, ScalarKind, TypeInner};
 use super::arguments::check_names;
 use super::bounds::without_comments;
 
-/// Returns the source with the overrides as constants: of the given values, or of their defaults. Those that have no value, and
-/// that the entry point does not use, stay as they are.
+/// Returns the source with the overrides as constants: with the given values, or with their defaults. Overrides
+/// without a value stay as they are if the entry point does not use them.
 pub(super) fn with_values(
     source: &str,
     module: &Module,
@@ -34,7 +34,7 @@ pub(super) fn with_values(
         let found = module.overrides.iter().map(|(_, found)| found).find(|found| found.name.as_deref() == Some(name));
         let scalar = match found.map(|found| &module.types[found.ty].inner) {
             Some(TypeInner::Scalar(scalar)) => *scalar,
-            _ => return Err(format!("override '{name}' is no number")),
+            _ => return Err(format!("override '{name}' is not a number")),
         };
         let value = match (values.iter().find(|(given, _)| *given == name), default) {
             (Some((_, value)), _) => literal(name, scalar, *value)?,
@@ -124,7 +124,7 @@ fn literal(name: &str, scalar: Scalar, value: f64) -> Result<String, String> {
     match (fits, type_name(scalar)) {
         (true, _) => Ok(text),
         (false, "bool") => Err(format!("override '{name}' is a bool: give 0 or 1, not {value}")),
-        (false, kind) => Err(format!("override '{name}' is {kind}: {value} is no value of it")),
+        (false, kind) => Err(format!("override '{name}' is {kind}: {value} does not fit")),
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
         fails(&[("SIZE", 0.0)], "");
         let without = WgslKernel::new(SOURCE, "turned").map(drop).unwrap_err().to_string();
         assert!(without.contains("with_overrides"), "{without}");
-        // The lines of errors are those of the source.
+        // The line numbers of errors refer to the source.
         let wrong = SOURCE.replace("shared_by[i] = x[at]", "shared_by[i] = 1u");
         let error = WgslKernel::with_overrides(&wrong, "turned", &[("SIZE", 4.0)]).map(drop).unwrap_err().to_string();
         assert!(error.contains("line 14"), "{error}");

@@ -18,7 +18,7 @@ pub(super) struct StorageBinding {
     /// Whether the entry point reads its elements other than by atomics.
     pub read: bool,
     pub dtype: DType,
-    /// Numbers before the array: those of the members of a struct whose last one is the array.
+    /// Numbers before the array: the members of a struct before its last member, which is the array.
     pub head: usize,
     /// Numbers in an element of the array: more than 1 for vectors, matrices and structs; 0 if the size is fixed.
     pub width: usize,

@@ -11,7 +11,7 @@ pub(super) struct Uniform {
     pub binding: u32,
     /// Its size, with the padding at the end.
     pub words: usize,
-    /// In the order of their places. One of a struct within the struct has both names: `outer.inner`.
+    /// In the order of their places. A member of a struct within the struct has both names: `outer.inner`.
     pub members: Vec<Member>,
 }
 
@@ -161,7 +161,8 @@ impl Member {
 }
 
 impl Number {
-    /// Returns the bits of the number in a type, if it has the same value there, or that of the nearest float.
+    /// Returns the bits of the number in a type, if it has the same value there; for a float, the bits of the
+    /// nearest one.
     fn word(self, dtype: DType) -> Result<u32, String> {
         match (self, dtype) {
             (Number::Float(x), DType::F32) if x.is_finite() && !(x as f32).is_finite() => {

@@ -1,5 +1,5 @@
-//! The header of a `.npy` file: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. It is a Python literal; that
-//! of an array of numbers has one form, which is all that is read here.
+//! The header of a `.npy` file: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. It is a
+//! Python literal. For an array of numbers it has one form, and only this form is read.
 
 use super::numbers::Kind;
 
@@ -8,7 +8,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The most dimensions of an array of NumPy.
 pub(super) const DIMENSIONS: usize = 64;
 
-/// The longest header that is read: those of arrays of numbers have some hundred bytes.
+/// The longest header that is read: headers of arrays of numbers have some hundred bytes.
 const LONGEST: usize = 4096;
 
 /// What a header says.
@@ -24,7 +24,7 @@ impl Header {
     /// Returns the header of a file and its elements, whose number of bytes is what the header says.
     pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), String> {
         let cut = || "it is cut off".to_string();
-        let rest = bytes.strip_prefix(MAGIC).ok_or("it is no .npy file")?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or("it is not a .npy file")?;
         let (length, rest) = match rest {
             [1, _, a, b, rest @ ..] => (usize::from(u16::from_le_bytes([*a, *b])), rest),
             [2 | 3, _, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest),
@@ -35,7 +35,7 @@ impl Header {
             return Err(format!("its header has {length} bytes, which no array of numbers needs"));
         }
         let (text, data) = rest.split_at_checked(length).ok_or_else(cut)?;
-        let text = std::str::from_utf8(text).map_err(|_| "its header is no text")?;
+        let text = std::str::from_utf8(text).map_err(|_| "its header is not text")?;
         let header = Header::of(text)?;
         let count = header.shape.iter().try_fold(header.kind.size(), |count, size| count.checked_mul(*size));
         if let Some((_, after)) = count.and_then(|count| data.split_at_checked(count))
@@ -212,7 +212,7 @@ mod tests {
             let error = Header::parse(&file(&header, &[0; 8])).unwrap_err();
             assert!(error.contains(expected), "{header}: {error}");
         }
-        assert!(Header::parse(b"PK\x03\x04").unwrap_err().contains("no .npy file"));
+        assert!(Header::parse(b"PK\x03\x04").unwrap_err().contains("not a .npy file"));
         assert!(Header::parse(&[MAGIC, &[9, 0, 0, 0]].concat()).unwrap_err().contains("version 9"));
     }
 }

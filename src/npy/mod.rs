@@ -1,8 +1,8 @@
 //! NumPy's files: `.npy`, one array, and `.npz`, arrays by name.
 //!
-//! [`Tensor::from_npy`] and [`Tensor::save_npy`] read and write one tensor, [`load_npz`] and [`save_npz`] several. The memory that a
-//! file takes is in proportion to its size, whatever its header says. Files with Python objects are refused; nothing in a
-//! file is run.
+//! [`Tensor::from_npy`] and [`Tensor::save_npy`] read and write one tensor. [`load_npz`] and [`save_npz`] read and
+//! write several. The memory that a file takes is in proportion to its size, whatever its header says. Files with
+//! Python objects are refused. Nothing in a file is executed.
 //!
 //! ```
 //! use anygpu::{Tensor, npy};
@@ -82,8 +82,11 @@ fn tensor(bytes: &[u8], device: &Device) -> Result<Tensor, Fault> {
 /// Returns the bytes of a `.npy` file of a tensor.
 fn bytes(op: &'static str, tensor: &Tensor) -> Result<Vec<u8>> {
     if tensor.rank() > header::DIMENSIONS {
-        let detail =
-            format!("a tensor of rank {} is no array of NumPy's: at most {}", tensor.rank(), header::DIMENSIONS);
+        let detail = format!(
+            "a tensor of rank {} is not a NumPy array: it has at most {} dimensions",
+            tensor.rank(),
+            header::DIMENSIONS
+        );
         return Err(Error::argument(op, detail));
     }
     let (name, data) = numbers::bytes(tensor)?;
@@ -94,13 +97,13 @@ fn bytes(op: &'static str, tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Reads all arrays of a `.npz` file, as `numpy.savez` writes it, with their names and in the file's order.
+/// Reads all arrays of a `.npz` file that `numpy.savez` wrote, with their names, in the file's order.
 ///
 /// The element types are as in [`Tensor::from_npy`].
 ///
 /// # Errors
-/// [`Error::Data`] if the file cannot be read, is damaged, is compressed (by `numpy.savez_compressed`), or has an array that
-/// [`Tensor::from_npy`] refuses; a device error if there is not enough memory.
+/// [`Error::Data`] if the file cannot be read, is damaged, is compressed (by `numpy.savez_compressed`), or has an
+/// array that [`Tensor::from_npy`] refuses; a device error if there is not enough memory.
 pub fn load_npz(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Vec<(String, Tensor)>> {
     let (path, device) = (path.as_ref(), device.into_device()?);
     let arrays = || -> Result<Vec<(String, Tensor)>, Fault> {
@@ -108,7 +111,8 @@ pub fn load_npz(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Vec<(
         let entries = StoredZip::open(&file)?.entries(": save with numpy.savez, not numpy.savez_compressed")?;
         let mut arrays = Vec::new();
         for (name, part) in entries {
-            let short = name.strip_suffix(".npy").ok_or_else(|| format!("{name} is no array: its name lacks .npy"))?;
+            let short =
+                name.strip_suffix(".npy").ok_or_else(|| format!("{name} is not an array: its name lacks .npy"))?;
             let tensor = tensor(part, &device).map_err(|fault| match fault {
                 Fault::File(detail) => Fault::File(format!("{name}: {detail}")),
                 other => other,
@@ -120,13 +124,14 @@ pub fn load_npz(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Vec<(
     arrays().map_err(|fault| error(path, fault))
 }
 
-/// Writes tensors with their names to a `.npz` file, whole or not at all. NumPy reads it with `numpy.load`.
+/// Writes tensors with their names to a `.npz` file. The file is written completely or not at all. NumPy reads it
+/// with `numpy.load`.
 ///
 /// The element types are as in [`Tensor::save_npy`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if a name is empty or occurs twice, or a tensor has more than 64 dimensions; [`Error::Data`] if the file cannot be written; errors of
-/// earlier work on the devices.
+/// [`Error::InvalidArgument`] if a name is empty or occurs twice, or a tensor has more than 64 dimensions;
+/// [`Error::Data`] if the file cannot be written; errors of earlier work on the devices.
 pub fn save_npz(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> {
     let path = path.as_ref();
     let mut names = BTreeSet::new();
@@ -147,20 +152,22 @@ pub fn save_npz(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<(
 }
 
 impl Tensor {
-    /// Reads an array of a `.npy` file, as `numpy.save` writes it, in rows or in columns and of either byte order.
+    /// Reads an array from a `.npy` file that `numpy.save` wrote. The elements may be in rows or in columns, and of
+    /// either byte order.
     ///
     /// | NumPy | here |
     /// |---|---|
     /// | `float32`, `float16` | f32, f16 |
-    /// | `float64` | f64 on `cpu`; on adapters, which hold none, an error |
+    /// | `float64` | f64 on `cpu`; an error on adapters, which have no f64 |
     /// | `int32`, `int16`, `int8`, `uint16` | i32 |
     /// | `int64` | i64 |
     /// | `uint32` | u32 |
-    /// | `uint64` | u32, or i64 where a number needs it; one beyond both is an error |
+    /// | `uint64` | u32, or i64 if a number needs it; an error if a number fits neither |
     /// | `uint8`, `bool` | u8, bool |
     ///
-    /// NumPy's own type is `float64`: within [`narrow_64_bits`](crate::narrow_64_bits), `float64` becomes f32, rounded to the nearest,
-    /// and `int64` i32; a number that does not fit is an error. `x.astype("float32")` before `numpy.save` does the same.
+    /// NumPy's default type is `float64`. Within [`narrow_64_bits`](crate::narrow_64_bits), `float64` becomes f32,
+    /// rounded to the nearest, and `int64` becomes i32; a number that does not fit is an error.
+    /// `x.astype("float32")` before `numpy.save` does the same.
     ///
     /// # Errors
     /// [`Error::Data`] if the file cannot be read, is damaged, or has elements of another type; a device error if there is
@@ -179,9 +186,11 @@ impl Tensor {
         read(path).and_then(|bytes| tensor(&bytes, &device)).map_err(|fault| error(path, fault))
     }
 
-    /// Writes this tensor to a `.npy` file, whole or not at all. NumPy reads it with `numpy.load`.
+    /// Writes this tensor to a `.npy` file. The file is written completely or not at all. NumPy reads it with
+    /// `numpy.load`.
     ///
-    /// Elements keep their type, except that bf16, which NumPy lacks, becomes `float32`, without rounding.
+    /// Elements keep their type. The exception is bf16, which NumPy does not have: it becomes `float32`, without
+    /// rounding.
     ///
     /// # Errors
     /// [`Error::Data`] if the file cannot be written; [`Error::InvalidArgument`] for more than 64 dimensions; errors of

@@ -142,7 +142,7 @@ impl Array {
         Array { shape: self.shape.clone(), kind, elements }
     }
 
-    /// Returns the elements whose bits are those of these, in a type of as many bits.
+    /// Returns the elements with the same bits, in a type of as many bits.
     pub fn with_bits_as(&self, kind: ElementType) -> Result<Array> {
         if kind.bits() != self.kind.bits() {
             return Err(fault(format!("the bits of {} as {kind}, which has another number of bits", self.kind)));
@@ -319,7 +319,7 @@ fn float_of(value: i64, kind: ElementType) -> f64 {
     if kind == ElementType::Double { value as f64 } else { (value as f32).into() }
 }
 
-/// A float as an integer; −2⁶³ if it is beyond these or no number, as processors of x86 have it.
+/// A float as an integer; −2⁶³ if it is too large or not a number, as on x86 processors.
 fn whole(value: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }

@@ -83,8 +83,8 @@ pub(super) struct Builder<'a> {
 const RUNTIME_ADVICE: &str = "; ONNX Runtime's quantiser or optimiser wrote some of them in place of ONNX's own: quantise in the QDQ \
     form (quant_format=QuantFormat.QDQ), and save optimised models at the level ORT_ENABLE_BASIC";
 
-/// Whether an operator with its domain is one that ONNX Runtime writes for itself: for quantised tensors, or for another order of
-/// the channels.
+/// Whether an operator with its domain is one that ONNX Runtime writes for its own use: for quantised tensors, or
+/// for another order of the channels.
 fn is_for_runtime(operator: &str) -> bool {
     if operator.starts_with("com.microsoft.nchwc.") || operator.starts_with("com.ms.internal.nhwc.") {
         return true;

@@ -38,7 +38,7 @@ pub(super) struct Call<'a> {
 /// How an operator is computed.
 #[derive(Clone, Copy)]
 pub(super) enum Operator {
-    /// One tensor, whose element type is that of the first input where its tensors can have it.
+    /// One tensor. Its element type is the type of the first input, where tensors can have it.
     One(fn(&Call) -> Result<Tensor>),
     /// Any number of values.
     Values(fn(&Call) -> Result<Vec<Value>>),
@@ -247,7 +247,7 @@ pub(super) fn alike(x: Tensor, y: Tensor) -> Result<(Tensor, Tensor)> {
     }
 }
 
-/// The integers of a tensor as those of a narrower type, without the upper bits. Other tensors are returned as they are.
+/// The integers of a tensor in a narrower type, without the upper bits. Other tensors are returned as they are.
 pub(super) fn wrapped(x: Tensor, kind: ElementType) -> Result<Tensor> {
     if x.dtype() != DType::I32 || kind.word() != DType::I32 || kind.bits() >= 32 {
         return Ok(x);

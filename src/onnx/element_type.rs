@@ -105,8 +105,8 @@ impl ElementType {
         CODES.iter().find(|(_, kind)| *kind == self).map_or(0, |(code, _)| *code) // every type has one
     }
 
-    /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 8 bits and fewer, `i64` for
-    /// integers of 64 bits, and `i32` for other signed integers and for unsigned ones of 2, 4 and 16 bits.
+    /// Returns the type of the tensors that hold values of this type: `f32` for floats of 8 bits and fewer, `i64`
+    /// for integers of 64 bits, and `i32` for other signed integers and for unsigned integers of 2, 4 and 16 bits.
     #[must_use]
     pub fn dtype(self) -> DType {
         match self {
@@ -123,7 +123,8 @@ impl ElementType {
         }
     }
 
-    /// The type of tensors on a device: that of [`dtype`](ElementType::dtype), but for 64 bits, which no adapter computes with.
+    /// The type of tensors on a device: the type of [`dtype`](ElementType::dtype), except for 64 bits, which no
+    /// adapter computes with.
     pub(super) fn word(self) -> DType {
         match self {
             ElementType::Double => DType::F32,
@@ -175,7 +176,7 @@ impl ElementType {
         }
     }
 
-    /// The least and the greatest integer of this type; for floats, those of 64 bits.
+    /// The least and the greatest integer of this type; for floats, the limits of integers of 64 bits.
     pub(super) fn range(self) -> (i64, i64) {
         match self {
             ElementType::Bool => (0, 1),

@@ -1,5 +1,6 @@
-//! Operators over numbers of 64 bits. No adapter computes with these, so `cpu` does for every device, with copies; results of 64 bits
-//! stay on the host. Integers on a device are words that hold their values: what gives no other integers than it is given stays there.
+//! Operators over numbers of 64 bits. No adapter computes with these. So `cpu` does it for every device, with
+//! copies, and results of 64 bits stay on the host. Integers on a device are words that hold their values: an
+//! operator that gives only integers it was given stays there.
 
 use super::call::{Call, Operator};
 use super::element_type::ElementType;
@@ -19,7 +20,7 @@ enum Integers {
     Same,
 }
 
-/// The input that says which type an operator computes in, for operators that have a form for 64 bits.
+/// The input that sets the type in which an operator computes, for operators that have a form for 64 bits.
 fn known(call: &Call) -> Option<(usize, Integers)> {
     let wider = match call.op() {
         "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "Neg" | "Abs" | "Sum" | "Mean" | "PRelu" => true,

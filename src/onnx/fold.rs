@@ -35,7 +35,7 @@ const NOT_GROWING: &[&str] = &[
     "Floor",
     "Ceil",
 ];
-/// Elements that may be computed besides four times those of the file: a short file can ask for many.
+/// Elements that may be computed besides four times the elements of the file: a short file can ask for many.
 const SPARE: usize = 1 << 22;
 
 /// Folds a model's graph. Results become weights with the names of the outputs.

@@ -15,7 +15,7 @@ use super::node::{Body, Graph, Node, Source};
 use super::proto::AttributeProto;
 use super::weights::Weight;
 
-/// The most dimensions that a fusion assumes of a tensor, those that a kernel walks.
+/// The most dimensions that a fusion assumes of a tensor: as many as a kernel walks.
 pub(super) const MOST_DIMENSIONS: usize = 8;
 
 /// Fuses in a graph and in those within it. The weights of convolutions are new tensors under their old names.
@@ -124,7 +124,8 @@ impl Fuser<'_> {
         source.and_then(|source| self.constant(source)).is_some_and(|constant| constant.rank <= 1)
     }
 
-    /// A node of an operator as it is since operator set 7: the arithmetic of earlier ones broadcasts otherwise.
+    /// A node of this operator in the form that it has since operator set 7. The arithmetic of earlier sets
+    /// broadcasts in another way.
     fn op(&self, at: usize, op: &str) -> Option<&Node> {
         self.node(at).filter(|node| node.op_type == op && node.opset >= 7)
     }

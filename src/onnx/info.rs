@@ -1,4 +1,4 @@
-//! What a model says of its inputs and outputs.
+//! The inputs and outputs of a model, as the file describes them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,15 +35,16 @@ impl fmt::Display for Dimension {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ValueInfo {
-    /// Its name.
+    /// Its name in the file.
     pub name: String,
     /// The type of its elements.
     pub element_type: ElementType,
-    /// Its dimensions; `None` if the file does not say how many it has.
+    /// Its dimensions; `None` if the file does not say how many there are.
     pub shape: Option<Vec<Dimension>>,
 }
 
-/// The type of an output of a graph, and its sizes with 0 for those that are open; `None` if the file does not say its type.
+/// The type of an output of a graph, and its sizes, with 0 for open sizes; `None` if the file does not say its
+/// type.
 pub(super) fn declared(proto: &ValueInfoProto) -> Declared {
     let info = ValueInfo::of(proto).ok()?;
     let size = |dimension: &Dimension| if let Dimension::Size(size) = dimension { *size } else { 0 };

@@ -1,7 +1,9 @@
-//! Models of other frameworks: files of ONNX, run and trained on any device. Feature `onnx`.
+//! Loads models of other frameworks from ONNX files, and runs and trains them on any device. Needs the feature
+//! `onnx`.
 //!
-//! [`load`] gives a [`Model`], which is a [`Module`](crate::nn::Module): it moves between devices, its weights are parameters
-//! that an optimiser and [`DataParallel`](crate::DataParallel) train, and its state is saved and loaded by the names of the file.
+//! [`load`] returns a [`Model`], which is a [`Module`](crate::nn::Module). It moves between devices. Its weights
+//! are parameters that an optimiser and [`DataParallel`](crate::DataParallel) train. Its state is saved and loaded
+//! under the names of the file.
 //!
 //! ```no_run
 //! use anygpu::nn::Module;
@@ -18,43 +20,57 @@
 //!
 //! # What is supported
 //!
-//! Operator sets 1 to 28, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`;
-//! and those of ONNX Runtime's own that its tools for transformers write (`GroupQueryAttention`, `MatMulNBits` and others), and its
-//! quantiser (`QLinearAdd`, `QGemm` and others), where a number may be one step of its scale from ONNX Runtime's.
-//! A file with others is refused by [`load`], in one error that lists all of them. Elements are of the types that this crate
-//! has: see [`ElementType::dtype`]. Strings, maps, optionals, sparse tensors and complex numbers are not supported.
+//! - Operator sets 1 to 28: the operators that map to ops of this crate, functions of the file, and `If`, `Loop`
+//!   and `Scan`.
+//! - The operators of ONNX Runtime that its tools for transformers write (`GroupQueryAttention`, `MatMulNBits` and
+//!   others).
+//! - The operators that ONNX Runtime's quantiser writes (`QLinearAdd`, `QGemm` and others). Their numbers may
+//!   differ from ONNX Runtime's by one step of their scale.
 //!
-//! Numbers of 64 bits are exact, whatever the model's device is. Arithmetic of these is done on the host, to which tensors of a device
-//! are copied; what only moves or compares integers stays on the device while they fit 32 bits. Sums and products of integers wrap,
-//! and quotients are cut, as in ONNX Runtime; powers are exact. An operator that has no form for floats of 64 bits, which are computed
-//! without gradients, is an error. So is a number of `uint64` from 2⁶³ on. A float that becomes an integer and is beyond it, which ONNX
-//! leaves open, becomes −2⁶³ in `int64`.
+//! [`load`] refuses a file with other operators, in one error that lists all of them. Elements have the types of
+//! this crate: see [`ElementType::dtype`]. Strings, maps, optionals, sparse tensors and complex numbers are not
+//! supported.
 //!
-//! Where ONNX Runtime differs from the specification: the `clip` of `LSTM` bounds the inputs of its gates, not the cell, as in ONNX
-//! Runtime. `Resize` with scales places pixels by the scale itself, as ONNX's own tests do, also where the new size is a rounded one;
-//! ONNX Runtime takes the new size for `align_corners` and `tf_crop_and_resize`. A recurrent layer leaves a sequence of length 0 in
-//! its initial state, which ONNX leaves open; ONNX Runtime gives 0.
+//! Numbers of 64 bits are exact, on whatever device the model is. Arithmetic on them is done on the host, to which
+//! tensors of a device are copied. Operators that only move or compare integers stay on the device while the
+//! integers fit 32 bits. As in ONNX Runtime, sums and products of integers wrap, and quotients are truncated;
+//! powers are exact. Floats of 64 bits are computed without gradients. An operator that has no form for them is an
+//! error, and so is a number of `uint64` from 2⁶³ on. If a float is beyond the integer type that it is cast to,
+//! ONNX leaves the result open; in `int64`, it becomes −2⁶³ here.
+//!
+//! Where the specification and ONNX Runtime differ or leave something open:
+//!
+//! - The `clip` of `LSTM` bounds the inputs of its gates, not the cell, as in ONNX Runtime.
+//! - `Resize` with scales places pixels by the scale itself, as ONNX's own tests do, even where the new size is
+//!   rounded. For `align_corners` and `tf_crop_and_resize`, ONNX Runtime takes the new size instead.
+//! - A recurrent layer leaves a sequence of length 0 in its initial state. ONNX leaves this open; ONNX Runtime
+//!   gives 0.
 //!
 //! # Execution
 //!
-//! Tensors stay on the model's device between operators. Shapes and what is computed from them are on the host; nothing is read
-//! back unless the graph itself asks for it: a condition, a size or a shape that depends on elements. Most nodes that read only
-//! constants are computed once, at [`load`]; scales and shifts of channels, such as batch norms, become part of convolutions. Layer
-//! norms, RMS norms, GELU, hard swish, swish and attention that the file has as several operators become one each, `FusedAttention`
-//! for the last; its result is NaN for a query that a mask lets attend to nothing, as that of the several operators is. A value's
-//! memory is free for others after its last use.
+//! Tensors stay on the model's device between operators. Shapes and numbers computed from them are on the host.
+//! Nothing is read back unless the graph itself needs it, for a condition, a size or a shape that depends on
+//! elements.
+//!
+//! [`load`] simplifies the graph. Most nodes that read only constants are computed once. Scales and shifts of
+//! channels, such as batch norms, become part of convolutions. Layer norms, RMS norms, GELU, hard swish, swish and
+//! attention that the file has as several operators become one operator each. For attention, this is
+//! `FusedAttention`: if a mask lets a query attend to nothing, its result is NaN, as with the separate operators.
+//! The memory of a value is reused after its last use.
 //!
 //! # Training
 //!
-//! Parameters are the floats of the file that convolutions, products, normalisations, recurrent layers and elementwise arithmetic
-//! read; statistics of batch norms and other large constants are buffers. Batch norms keep their statistics in training mode,
-//! since a file without its training form has them fixed; dropout drops in training mode.
+//! Parameters are the floats of the file that convolutions, products, normalisations, recurrent layers and
+//! elementwise arithmetic read. Statistics of batch norms and other large constants are buffers. Batch norms keep
+//! their statistics in training mode, since a file that is not in training form has them fixed. Dropout drops in
+//! training mode.
 //!
 //! # Files of unknown origin
 //!
-//! Nothing in a file can run. Damaged and hostile files are errors. Reading takes memory in proportion to the file's size,
-//! and external data is read only from files in the model's own folder. Running a model may take much time and memory: it says
-//! itself how large its tensors are and, up to 2²⁰ trips of `Loop` in one run, how often its loops run. A lack of memory is an error.
+//! Nothing in a file can be executed as code. Damaged and hostile files are errors. Reading takes memory in
+//! proportion to the file's size, and external data is read only from files in the model's own folder. Running a
+//! model may take much time and memory: the file sets how large its tensors are, and how often its loops run (up to
+//! 2²⁰ trips of `Loop` in one run). A lack of memory is an error.
 
 mod array;
 mod attributes;
@@ -95,17 +111,18 @@ fn fault(detail: impl Into<String>) -> Error {
     Error::argument("onnx", detail)
 }
 
-/// The text of an error, without the name of this module: to be part of another error's.
+/// Returns the text of an error without the name of this module, to be part of another error's text.
 fn detail(error: &Error) -> String {
     let text = error.to_string();
     text.strip_prefix("onnx: ").unwrap_or(&text).to_owned()
 }
 
-/// Reads a model from a file, and the external data that it names from files in the same folder. Its tensors are on `cpu`.
+/// Reads a model from a file. External data is read from files in the same folder. The model's tensors are on
+/// `cpu`.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the file cannot be read, is damaged, or needs what is not supported; operators that are not
-/// supported are all listed.
+/// [`Error::InvalidArgument`] if the file cannot be read, is damaged, or needs something that is not supported. It
+/// lists all operators that are not supported.
 ///
 /// ```
 /// let error = anygpu::onnx::load("no such file.onnx").unwrap_err();
@@ -124,7 +141,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
 /// Reads a model from the bytes of a file.
 ///
 /// # Errors
-/// As [`load`]; also if the model has external data.
+/// The errors of [`load`]; also an error if the model has external data.
 ///
 /// ```
 /// assert!(anygpu::onnx::load_bytes(b"not a model").is_err());

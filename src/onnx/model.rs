@@ -24,15 +24,15 @@ use crate::error::{Error, Result};
 use crate::nn::{Mode, Module};
 use crate::tensor::Tensor;
 
-/// Integer inputs on `cpu` with at most this many elements are values of the host, as shapes are.
+/// Integer inputs on `cpu` with at most this many elements are values of the host, like shapes.
 const FEW: usize = 4096;
 
 /// A model that [`load`](super::load) has read. It is a [`Module`]: see the [module's documentation](super).
 ///
-/// A model begins in evaluation mode, unlike a net of layers: a file is mostly one that was trained.
+/// A model starts in evaluation mode, unlike a net of layers, since most files contain a trained model.
 ///
-/// Several threads may run one model at the same time. Clones share their parameters until one of them is moved, and what
-/// describes the model for ever.
+/// Several threads may run one model at the same time. Clones share their parameters until one of them is moved.
+/// They always share the description of the model.
 #[derive(Clone)]
 pub struct Model {
     description: Arc<Description>,
@@ -70,31 +70,31 @@ impl Model {
         Ok(model)
     }
 
-    /// Returns what the model says of its inputs, in order.
+    /// Returns the descriptions of the model's inputs, in order.
     pub fn inputs(&self) -> &[ValueInfo] {
         &self.description.inputs
     }
 
-    /// Returns what the model says of its outputs, in order.
+    /// Returns the descriptions of the model's outputs, in order.
     pub fn outputs(&self) -> &[ValueInfo] {
         &self.description.outputs
     }
 
-    /// Computes the outputs for inputs by name, on the device of the model's parameters; if it has none, on that of the first
-    /// input, leaving out those of floats of 64 bits.
+    /// Computes the outputs for inputs given by name, on the device of the model's parameters. If it has none, it
+    /// runs on the device of the first input that is not of 64-bit floats.
     ///
-    /// Inputs have the type of [`ElementType::dtype`](super::ElementType::dtype); for integers, `u8`, `u32`, and for signed ones
-    /// also `i32`, are accepted too, and for floats of 64 bits, `f32`. Inputs of integers, of bools and of floats of 64 bits may be on
-    /// `cpu`, whatever the model's device is. They are then known to the host: a graph that computes shapes or conditions from them
-    /// need not read them back.
+    /// Inputs have the type of [`ElementType::dtype`](super::ElementType::dtype). For integers, `u8` and `u32` are
+    /// accepted too; for signed integers also `i32`, and for 64-bit floats also `f32`. Inputs of integers, bools
+    /// and 64-bit floats may be on `cpu`, whatever the model's device is. Their elements are then known to the
+    /// host: a graph that computes shapes or conditions from them need not read them back.
     ///
-    /// Outputs have the type of [`ElementType::dtype`](super::ElementType::dtype) too. They are on the model's device, but for floats of
-    /// 64 bits, which are on `cpu`.
+    /// Outputs have the type of [`ElementType::dtype`](super::ElementType::dtype) too. They are on the model's
+    /// device, except for 64-bit floats, which are on `cpu`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for names that the model does not have, for inputs that are missing, and for shapes that
-    /// differ from those it declares; [`Error::DTypeMismatch`], [`Error::DeviceMismatch`]; the errors of operators, with the
-    /// name of the node.
+    /// [`Error::InvalidArgument`] for names that the model does not have, for missing inputs, and for shapes that
+    /// differ from the declared ones; [`Error::DTypeMismatch`]; [`Error::DeviceMismatch`]; the errors of operators,
+    /// with the name of the node.
     pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         let description = &self.description;
         if let Some((name, _)) =
@@ -180,7 +180,7 @@ fn input(info: &ValueInfo, tensor: &Tensor, device: &Device) -> Result<Value> {
 }
 
 impl Module for Model {
-    /// Applies a model of one input; the result is its first output. See [`run`](Model::run) for others.
+    /// Applies a model with one input. The result is its first output. For other models, see [`run`](Model::run).
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let [info] = self.inputs() else {
             return Err(fault(format!("the model has {} inputs: call run, with their names", self.inputs().len())));

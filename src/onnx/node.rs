@@ -74,7 +74,7 @@ impl Node {
     }
 }
 
-/// The type of an output, and its sizes with 0 for those that are open; `None` if the file does not say the type.
+/// The type of an output, and its sizes, with 0 for open sizes; `None` if the file does not say the type.
 pub(super) type Declared = Option<(ElementType, Vec<usize>)>;
 
 /// A graph, or the body of a node.
@@ -120,7 +120,7 @@ impl Graph {
         self.nodes = kept;
     }
 
-    /// Calls `f` for each node, those of inner graphs after their own.
+    /// Calls `f` for each node. The nodes of inner graphs come after the node that has the graph.
     pub fn visit(&self, f: &mut impl FnMut(&Node)) {
         for node in &self.nodes {
             f(node);

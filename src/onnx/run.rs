@@ -169,7 +169,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The values of all trips along a new dimension. Without a trip, its size is 0, and so are those that the file leaves open.
+    /// The values of all trips along a new dimension. Without a trip, its size is 0, and so are the sizes that the
+    /// file leaves open.
     fn stacked(&self, values: Vec<Value>, axis: i64, declared: Option<&Declared>) -> Result<Value> {
         let Some(first) = values.first() else {
             let Some(Some((kind, sizes))) = declared else {

@@ -145,7 +145,7 @@ pub(super) fn assign(weights: &mut [Weight], graph: &Graph) -> Result<()> {
     Ok(())
 }
 
-/// Gives each parameter and buffer a name of its own: a tensor that fusion made anew for two convolutions, or a constant of a
+/// Gives each parameter and buffer its own name. A tensor that fusion made for two convolutions, or a constant of a
 /// function that is called twice, has the same name in both places.
 fn name_apart(weights: &mut [Weight]) {
     let (mut names, mut numbers) = (HashSet::new(), HashMap::new());

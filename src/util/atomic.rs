@@ -30,21 +30,22 @@ const MOST_LINKS: usize = 40;
 const MOST_NAMES: usize = 16;
 /// The digits of the random part of a temporary file's name.
 const DIGITS: usize = 16;
-/// The longest name that the name of a temporary file has in it: systems have limits from 143 to 255 bytes.
+/// The longest part of a name that goes into the name of a temporary file: systems have limits from 143 to 255
+/// bytes.
 const LONGEST_NAME: usize = 120;
 
-/// Writes a file atomically: what `fill` writes replaces the file only once all of it is on the disk.
+/// Writes a file atomically: the data that `fill` writes replaces the file only once all of it is on the disk.
 ///
-/// A reader sees the old file or the new one, also after a crash or a power failure. Of a symbolic link, the target is
-/// replaced, also if it does not exist yet. Several processes and containers may write the same file at once: each
-/// writes the whole file, and the last one stays.
+/// A reader sees the old file or the new one, even after a crash or a power failure. If the path is a symbolic
+/// link, its target is replaced, even if it does not exist yet. Several processes and containers may write the same
+/// file at once: each writes the whole file, and the last one stays.
 ///
-/// A temporary file that a killed process left is removed by the next write of the same file. This needs a file system
-/// with locks. On one without, it is removed ten minutes after its last change.
+/// If a killed process left a temporary file, the next write of the same file removes it. This needs a file system
+/// with locks. On a file system without locks, the file is removed ten minutes after its last change.
 ///
 /// # Errors
-/// What `fill` returns, and errors of the file system; an error if the path names a folder, a pipe or a device. The old
-/// file is then unchanged, and no temporary file is left.
+/// The error that `fill` returns; errors of the file system; an error if the path names a folder, a pipe or a
+/// device. The old file is then unchanged, and no temporary file is left.
 ///
 /// ```
 /// use anygpu::checkpoint::write_atomically;
@@ -71,8 +72,8 @@ pub fn write_atomically(path: impl AsRef<Path>, fill: impl FnOnce(&mut dyn Write
     temporary.replace(&target)
 }
 
-/// Checks that [`write_atomically`] can write a file, without changing it: its folder exists, and a temporary file can
-/// be created there. Use it before long work whose result goes to that file.
+/// Checks that [`write_atomically`] can write a file, without changing it: the folder exists, and a temporary file
+/// can be created in it. Use it before long work whose result goes to that file.
 ///
 /// Returns the absolute path of the file that would be replaced. Symbolic links are followed, so two spellings of one
 /// file give the same path.
@@ -259,7 +260,8 @@ fn temporary_name(name: &OsStr) -> OsString {
     temporary
 }
 
-/// Returns what the names of the temporary files for a file begin with: a dot and its name, or a number for a long name.
+/// Returns the beginning of the names of temporary files for a file: a dot and its name, or a number for a long
+/// name.
 fn beginning(name: &OsStr) -> OsString {
     let mut start = OsString::from(".");
     match name.len() {

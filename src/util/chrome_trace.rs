@@ -22,7 +22,7 @@ pub(crate) struct TraceEvent<'a> {
 /// Writes a trace with these names of rows.
 ///
 /// # Errors
-/// [`Error::Data`] if the file cannot be written. A file that was there is then as before.
+/// [`Error::Data`] if the file cannot be written. An existing file is then unchanged.
 pub(crate) fn save<'a>(
     path: &Path,
     rows: impl Iterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! What any part of the crate may use, and what knows none of them: files, locks, texts, numbers for people.
+//! What any part of the crate may use, and what depends on none of them: files, locks, texts, numbers for people.
 
 pub(crate) mod atomic;
 pub(crate) mod cache_dir;

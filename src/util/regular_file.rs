@@ -1,5 +1,5 @@
-//! Opening files that end: a pipe or a device can be endless, and opening a pipe waits for its other end. Also whose files and
-//! folders are, for those that this crate removes.
+//! Opening files that end: a pipe or a device can be endless, and opening a pipe waits for its other end. Also
+//! tells the owner of files and folders, for those that this crate removes.
 
 use std::fs::{File, Metadata, metadata, symlink_metadata};
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// Those of the system; for another kind of file, an error that says what it is.
+/// Errors of the system; for another kind of file, an error that says what it is.
 pub(crate) fn open(path: &Path) -> io::Result<(File, u64)> {
     check(&metadata(path)?)?;
     let file = File::open(path)?;
@@ -31,10 +31,10 @@ pub(crate) fn check(about: &Metadata) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of opening it; for a longer file, and one that is no text, an error that says so.
+/// Errors of opening the file; an error that says so if the file is longer, or is not text.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let (file, length) = open(path)?;
-    let too_long = || io::Error::other(format!("it is longer than {most} bytes, which no such file is"));
+    let too_long = || io::Error::other(format!("it is longer than {most} bytes, the limit for such a file"));
     if length > most {
         return Err(too_long());
     }
@@ -43,7 +43,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     if bytes.len() as u64 > most {
         return Err(too_long());
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::other("it is no text in UTF-8"))
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text in UTF-8"))
 }
 
 /// Returns whether a file or a folder belongs to the user of this process; always `true` where files do not say whose they are.
@@ -86,7 +86,7 @@ pub(crate) fn check_own_folder(path: &Path) -> io::Result<()> {
     let wrong = if about.is_symlink() {
         "it is a link, not a folder: remove it"
     } else if !about.is_dir() {
-        "it is no folder: remove it"
+        "it is not a folder: remove it"
     } else if !is_own(&about) {
         "it is a folder of another user: remove it, or set XDG_CACHE_HOME to a folder of your own"
     } else {

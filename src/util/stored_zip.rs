@@ -1,5 +1,5 @@
-//! Zip archives whose entries are stored, not compressed: those of `torch.save` and of `numpy.savez`. No decompressor is
-//! built, so that nothing can expand.
+//! Zip archives whose entries are stored, not compressed: the archives of `torch.save` and of `numpy.savez`. No
+//! decompressor is built in, so nothing can expand.
 
 use std::io::{self, Cursor};
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Locks that outlive a panic of another thread: the data behind ours is replaced whole, never left half-written. And what
-//! such a panic said.
+//! Locks that outlive a panic of another thread: the data behind ours is replaced whole, never left half-written.
+//! Also returns the message of such a panic.
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

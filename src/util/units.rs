@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-/// Bytes for people: `512 B`, `3.0 MiB`, `1.5 GiB`.
+/// Returns a number of bytes as text for people: `512 B`, `3.0 MiB`, `1.5 GiB`.
 ///
 /// ```
 /// assert_eq!(anygpu::watch::bytes(1536 << 20), "1.5 GiB");

@@ -1,8 +1,8 @@
-//! Waiting for what is not there yet, which the thread of a page may not: there, the browser would have no turn to bring it. This file
-//! and `threads.rs` hold what differs between the platforms.
+//! Waiting for what is not there yet. The thread of a page may not wait: the browser would have no turn to bring
+//! it. This file and `threads.rs` hold what differs between the platforms.
 //!
-//! What waits is written once, as an `async fn`. Its blocking form is [`block_on`] of it. On other platforms than a browser, such a function
-//! waits within the driver, and its future is ready when it returns.
+//! Code that waits is written once, as an `async fn`; its blocking form is [`block_on`] of it. Outside a browser,
+//! such a function waits within the driver, and its future is ready when it returns.
 
 use std::pin::pin;
 
@@ -30,11 +30,12 @@ slot! {
     MAY_SUSPEND: bool = false, for this thread alone
 }
 
-/// Runs `f`, within which calls wait in a browser too, by JS Promise Integration: those that are
-/// [`Error::WouldBlock`] otherwise. While they wait, the page goes on, and other calls of this crate may run.
+/// Runs `f`. Within it, calls can wait in a browser too, by JS Promise Integration; without it, they return
+/// [`Error::WouldBlock`]. While they wait, the page goes on, and other calls of this crate may run.
 ///
-/// `f` must be called within an export that is marked `#[wasm_bindgen(jspi)]`; elsewhere the browser throws a `SuspendError`. This
-/// needs the feature `jspi`, with which a module loads only in browsers that have it. On other platforms, this only calls `f`.
+/// `f` must be called within an export that is marked `#[wasm_bindgen(jspi)]`; elsewhere the browser throws a
+/// `SuspendError`. This needs the feature `jspi`; a module with it loads only in browsers that have JS Promise
+/// Integration. Outside a browser, this only calls `f`.
 ///
 /// ```
 /// use anygpu::{Tensor, jspi, try_gpu};
@@ -57,7 +58,8 @@ pub(crate) use platform::run;
 pub(crate) use platform::within;
 
 impl Error {
-    /// Gives an error about a wait the names of the method that was called and of its asynchronous form. The outermost name stays.
+    /// Puts the names of the called method and of its asynchronous form into an error about a wait. The outermost
+    /// name stays.
     pub(crate) fn instead(self, call: &'static str, instead: &'static str) -> Error {
         if let Error::WouldBlock { .. } = self { Error::WouldBlock { call, instead } } else { self }
     }
@@ -140,8 +142,9 @@ mod platform {
     }
 }
 
-/// Waiting by JS Promise Integration: the browser suspends the calls within an export, and runs other code meanwhile. That code may call
-/// this crate too. So a suspended call takes its state along (`SetAside`), and locks that it holds are waited for ([`until_free`]).
+/// Waiting by JS Promise Integration: the browser suspends the calls within an export, and runs other code
+/// meanwhile. That code may call this crate too. So a suspended call takes its state along (`SetAside`), and other
+/// calls wait for the locks that it holds ([`until_free`]).
 #[cfg(all(target_arch = "wasm32", feature = "jspi"))]
 mod suspend {
     use std::pin::Pin;

@@ -22,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::util::crc32c::masked;
 
-/// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does: `tensorboard --logdir runs` draws
-/// them while training goes on.
+/// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does. `tensorboard --logdir runs`
+/// draws them while training goes on.
 ///
-/// Each writer creates a new file in its folder. Values are handed to the operating system by
-/// [`flush`](SummaryWriter::flush), and when the writer is dropped.
+/// Each writer creates a new file in its folder. [`flush`](SummaryWriter::flush) hands the values to the operating
+/// system, and so does dropping the writer.
 ///
 /// ```
 /// use anygpu::watch::SummaryWriter;
@@ -51,10 +51,10 @@ pub struct SummaryWriter {
 static FILES: AtomicU64 = AtomicU64::new(0);
 
 impl SummaryWriter {
-    /// Creates the folder, if it does not exist, and a new file in it.
+    /// Creates a writer with a new file in the folder. Creates the folder if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Data`] naming the folder or file that cannot be created.
+    /// [`Error::Data`] if the folder or the file cannot be created. It names the one that failed.
     pub fn new(folder: impl AsRef<Path>) -> Result<SummaryWriter> {
         let folder = folder.as_ref();
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
@@ -76,8 +76,8 @@ impl SummaryWriter {
         self.write(&scalar(now(), step, tag, value as f32))
     }
 
-    /// Writes several curves that belong together: `add_scalars("loss", &[("train", a), ("test", b)], step)` is
-    /// `add_scalar` of `loss/train` and of `loss/test`.
+    /// Writes several curves that belong together. `add_scalars("loss", &[("train", a), ("test", b)], step)` does
+    /// the same as `add_scalar` for `loss/train` and for `loss/test`.
     ///
     /// # Errors
     /// As [`add_scalar`](SummaryWriter::add_scalar).
@@ -85,12 +85,12 @@ impl SummaryWriter {
         values.iter().try_for_each(|(tag, value)| self.add_scalar(&format!("{group}/{tag}"), *value, step))
     }
 
-    /// Writes how the elements of a tensor are distributed, as torch's `add_histogram` with its default bins, whose limits grow by
-    /// a tenth each. Waits for the device.
+    /// Writes the distribution of a tensor's elements, as torch's `add_histogram` with its default bins, whose
+    /// limits grow by a tenth each. Waits for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the tensor has no elements, or one that is NaN or infinite; otherwise as
-    /// [`add_scalar`](SummaryWriter::add_scalar).
+    /// [`Error::InvalidArgument`] if the tensor has no elements, or an element that is NaN or infinite; otherwise
+    /// as [`add_scalar`](SummaryWriter::add_scalar).
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -112,11 +112,11 @@ impl SummaryWriter {
         self.write(&summary(now(), step, tag, &bytes(5, &histogram(&values))))
     }
 
-    /// Writes an image, of the shapes and types of [`Tensor::to_image`]: `[C, H, W]` with 1, 3 or 4 channels, or `[H, W]`, of
-    /// floats from 0 to 1 or of u8. Waits for the device. Needs the feature `image`.
+    /// Writes an image. Shapes and types are the same as for [`Tensor::to_image`]: `[C, H, W]` with 1, 3 or 4
+    /// channels, or `[H, W]`, of floats from 0 to 1 or of u8. Waits for the device. Needs the feature `image`.
     ///
     /// # Errors
-    /// Those of [`Tensor::to_image`]; otherwise as [`add_scalar`](SummaryWriter::add_scalar).
+    /// The errors of [`Tensor::to_image`]; otherwise as [`add_scalar`](SummaryWriter::add_scalar).
     #[cfg(feature = "image")]
     pub fn add_image(&mut self, tag: &str, image: &Tensor, step: u64) -> Result<()> {
         let image = image.to_image()?;

@@ -15,11 +15,11 @@ use crate::util::units::bytes;
 pub struct ProgressLine {
     /// Images or other samples per second.
     pub images_per_s: f64,
-    /// The loss, if it was read.
+    /// The loss, if it is known.
     pub loss: Option<f64>,
     /// The learning rate.
     pub lr: f32,
-    /// Devices, and the bytes that their tensors hold.
+    /// The devices, and the bytes that their tensors hold.
     pub memory: Vec<(String, u64)>,
 }
 

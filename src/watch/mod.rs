@@ -1,5 +1,6 @@
-//! Monitoring of training: a line of figures ([`ProgressLine`]) and event files for TensorBoard ([`SummaryWriter`]); curves as
-//! pictures are those of the package `anygpu-plot`. Also what processes do on their devices ([`StatusFile`]), for `anygpu top`.
+//! Monitoring of training: a line of figures ([`ProgressLine`]) and event files for TensorBoard
+//! ([`SummaryWriter`]). The package `anygpu-plot` draws curves. [`StatusFile`] publishes what a process does on its
+//! devices, for `anygpu top`.
 //!
 //! The training loop calls these. Their values come from [`metrics`](crate::metrics), which keeps numbers on the device
 //! until they are read.

@@ -1,7 +1,7 @@
 //! Files in which processes write what they hold and do on their devices, so that other processes can show it.
 //!
-//! A file has one line for the process and one for each device that it has used, of fields with tabs between them. It is written
-//! once in a second; one that is older belongs to a process that has ended. `folder.rs` says which files are ours.
+//! A file has one line for the process and one for each device that it has used; tabs separate the fields. It is
+//! written once a second. An older file belongs to a process that has ended. `folder.rs` says which files are ours.
 
 mod folder;
 
@@ -24,15 +24,16 @@ const MOST_DEVICES: usize = 64;
 /// How long the end of a program waits for the end of the thread.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Publishes what this process does on its devices, until it is dropped: for `anygpu top`, and for [`processes`].
+/// Publishes what this process does on its devices, until this value is dropped. `anygpu top` and [`processes`]
+/// read it.
 ///
-/// The commands of `anygpu` do so by themselves. A program of your own does so with one line:
+/// The commands of `anygpu` publish themselves. Your own program does so with one line:
 ///
 /// ```
 /// let _status = anygpu::watch::StatusFile::publish("my job");
 /// ```
 ///
-/// A thread writes a file in the user's cache folder once in a second. Devices of [`Device::from_wgpu`] are not in it.
+/// A thread writes a file in the user's cache folder once a second. Devices of [`Device::from_wgpu`] are not in it.
 #[derive(Debug)]
 #[must_use = "nothing is published when it is dropped"]
 pub struct StatusFile {
@@ -41,8 +42,8 @@ pub struct StatusFile {
 }
 
 impl StatusFile {
-    /// Begins to publish under a title, such as the command line. If that is not possible, it is logged, and nothing else
-    /// happens.
+    /// Begins to publish under a title, such as the command line. If that is not possible, the reason is logged,
+    /// and nothing else happens.
     pub fn publish(title: &str) -> StatusFile {
         folder().map_or(StatusFile { thread: None }, |folder| StatusFile::publish_in(&folder, title))
     }
@@ -95,7 +96,7 @@ impl Drop for StatusFile {
 pub struct ProcessStatus {
     /// The number of the process.
     pub pid: u32,
-    /// Its title, see [`StatusFile::publish`].
+    /// Its title: see [`StatusFile::publish`].
     pub title: String,
     /// The devices that it has used.
     pub devices: Vec<DeviceStatus>,
@@ -107,7 +108,8 @@ pub struct ProcessStatus {
 pub struct DeviceStatus {
     /// The name of the device in that process.
     pub name: String,
-    /// The adapter, as [`DeviceInfo::adapter`](crate::DeviceInfo::adapter) and its API, by which other processes know it.
+    /// The adapter ([`DeviceInfo::adapter`](crate::DeviceInfo::adapter)) and its API. Other processes recognise the
+    /// device by it.
     pub adapter: String,
     /// The PCI bus id of the adapter; empty if it has none.
     pub pci_bus_id: String,
@@ -135,7 +137,7 @@ impl DeviceStatus {
         }
     }
 
-    /// Returns whether this is the device of that process which `device` is in this one.
+    /// Returns whether this is the same device as `device` of this process.
     #[must_use]
     pub fn is_of(&self, device: &Device) -> bool {
         let known = DeviceStatus::of(device, MemoryStats::default(), 0);
@@ -156,7 +158,7 @@ impl DeviceStatus {
     }
 }
 
-/// Returns what the processes of this user do that publish it, in the order of their numbers.
+/// Returns what this user's processes publish, in the order of their process ids.
 #[must_use]
 pub fn processes() -> Vec<ProcessStatus> {
     folder().map_or(Vec::new(), |folder| processes_in(&folder))

@@ -1,5 +1,5 @@
-//! The kernels whose numbers are compared: those with the longest loops, and those with functions of their own, which
-//! compilers may simplify.
+//! The kernels whose numbers are compared: kernels with the longest loops, and kernels with functions of their own,
+//! which compilers may simplify.
 
 /// A dispatch of some kernels. Each buffer has [`WORDS`] words.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Case {
     }
 }
 
-/// Returns the case of a kernel. Those with an epilogue have more inputs and outputs.
+/// Returns the case of a kernel. Kernels with an epilogue have more inputs and outputs.
 pub fn of(kernel: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.has(kernel) && !kernel.contains("with an epilogue"))
 }
@@ -92,7 +92,7 @@ const PARTS: &[(&str, u32)] = &[
 const ROWS: &[(&str, u32)] = &[("offset", 4), ("outer", 70), ("reduced", 23), ("inner", 1)];
 const PLANES: &[(&str, u32)] = &[("offset", 4), ("outer", 7), ("reduced", 23), ("inner", 9)];
 
-// a and b are floats: 0.5 and 2. The grid of so many elements is folded.
+// a and b are floats: 0.5 and 2. The grid of this many elements is folded.
 const FUNCTION: &[(&str, u32)] =
     &[("count", 150_000), ("offset", 4), ("run", 3), ("a", 0x3f00_0000), ("b", 0x4000_0000)];
 

@@ -13,7 +13,7 @@ use crate::texts::{Catalogue, Kernel, Text};
 const ODD: [f32; 12] =
     [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::MIN_POSITIVE, 1e30, -1e30, 88.8, -104.5, 1e6, -1e-6];
 
-/// What `a` and `b` differ by at most, relative to the larger one or to 1.
+/// The largest difference of `a` and `b`, relative to the larger one or to 1.
 const TOLERANCE: f32 = 1e-5;
 
 struct Machine {
@@ -152,7 +152,8 @@ impl Machine {
         let able = |adapter: &wgpu::Adapter| adapter.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
         let adapter =
             pollster::block_on(adapters).into_iter().find(able).ok_or("no Vulkan adapter that takes SPIR-V")?;
-        // SAFETY: the shaders that are passed through are those of a compiler, from texts of this crate.
+        // SAFETY: the shaders that are passed through come from a compiler, which made them from texts of this
+        // crate.
         #[expect(unsafe_code, reason = "a shader that wgpu does not check")]
         let experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
@@ -172,7 +173,7 @@ impl Machine {
             spirv: Some(words.into()),
             ..Default::default()
         };
-        // SAFETY: as above; the bindings are those of the layout, and indices stay within the buffers.
+        // SAFETY: as above; the bindings are the bindings of the layout, and indices stay within the buffers.
         #[expect(unsafe_code, reason = "a shader that wgpu does not check")]
         unsafe {
             self.device.create_shader_module_passthrough(descriptor)

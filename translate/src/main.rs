@@ -1,5 +1,5 @@
-//! `translate-kernels`: hands the kernels of the crate to compilers that it does not link, which browsers and DirectX have.
-//! `scripts/other-compilers.sh` fetches those and runs all of it:
+//! `translate-kernels`: hands the kernels of the crate to compilers that it does not link, which browsers and
+//! DirectX have. `scripts/other-compilers.sh` fetches these compilers and runs all of it:
 //!
 //! ```sh
 //! translate-kernels FOLDER              # writes all kernels in WGSL and HLSL, and kernels.json, which lists them

@@ -44,7 +44,7 @@ pub struct Kernel {
     compared: bool,
 }
 
-/// The HLSL of a kernel, which is that of an earlier kernel too if the constants do not change it.
+/// The HLSL of a kernel. It is also the HLSL of an earlier kernel, if the constants do not change it.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Hlsl {
     pub entry: String,
@@ -75,7 +75,7 @@ impl Files<'_> {
 /// The lowest shader model of DirectX's current compiler.
 const MODEL: ShaderModel = ShaderModel::V6_0;
 
-/// Returns the text of a kernel, and the name of its entry point, as wgpu gives them to DirectX 12, but for the
+/// Returns the text of a kernel, and the name of its entry point, as wgpu gives them to DirectX 12, except for the
 /// number of workgroups, which no kernel asks for.
 ///
 /// # Errors

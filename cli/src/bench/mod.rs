@@ -22,11 +22,11 @@ use workloads::{Case, Sizes, Workload, cases};
 
 /// Measures the speed of devices in named workloads.
 ///
-/// Prints median, minimum and maximum over the repeats, after a warm-up; the share of what the device could do at most;
-/// the kernels of one run; and the most memory that tensors held on the device. The most that it could do is the smaller
-/// of two rates, measured in the same run by kernels that do nothing else: operations of floats in registers, and bytes
-/// copied, times the operations for each byte that a workload must read or write. A workload can be faster: tensors may
-/// stay in a cache, and convolutions by Winograd's method do fewer operations than are counted.
+/// Prints the median, minimum and maximum over the repeats, after a warm-up. Also prints the share of the device's
+/// limit, the kernels of one run, and the most memory that tensors held on the device. The limit is the smaller of
+/// two rates, which simple kernels measure in the same run: operations of floats in registers; and bytes copied,
+/// times the operations for each byte that a workload must read or write. A workload can exceed the limit: tensors
+/// may stay in a cache, and convolutions by Winograd's method do fewer operations than are counted.
 #[derive(clap::Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
@@ -36,25 +36,25 @@ pub struct Args {
     /// The devices, each measured alone: auto, all, or a list such as gpu:0,cpu; may be given several times
     #[arg(long, alias = "device", default_value = "auto", value_name = "auto|all|LIST", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Shapes of matmul, which must be among the workloads: N for N × N by N × N, or MxKxN; a list, or given several
-    /// times [default: 1024; with --plot, powers of 2 from 64 to 1024]
+    /// Shapes of matmul, which must be among the workloads: N for a product of N × N matrices, or MxKxN; a list, or
+    /// given several times [default: 1024; with --plot, powers of 2 from 64 to 1024]
     #[arg(long, value_name = "N|MxKxN", value_delimiter = ',', value_parser = matmul_shape)]
     size: Vec<[usize; 3]>,
-    /// Elements of the tensors of elementwise, which must be among the workloads: multiples of 1024; a list, or given
-    /// several times [default: 16777216; with --plot, from 1024 to that in steps of 4]
+    /// Elements of the tensors of elementwise, which must be among the workloads: multiples of 1024; a list, or
+    /// given several times [default: 16777216; with --plot, from 1024 to that in steps of 4]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = elements)]
     elements: Vec<usize>,
-    /// Measured repeats
+    /// Number of measured repeats
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     repeats: usize,
-    /// Repeats before them, which are not measured
+    /// Number of repeats before them, which are not measured
     #[arg(long, default_value_t = 2, value_parser = whole)]
     warm_up: u64,
-    /// Draw the throughput of matmul and elementwise against their size, as PNG or SVG
+    /// Draw the throughput of matmul and elementwise against their size, as a PNG or SVG file
     #[arg(long, value_name = "out.png|out.svg")]
     plot: Option<PathBuf>,
-    /// Profile one more run of each workload: print its kernels with their times (with --json, a line for each after that of
-    /// the workload), and write a trace for ui.perfetto.dev into this folder
+    /// Profile one more run of each workload: print its kernels with their times (with --json, a line for each
+    /// kernel after the workload's line), and write a trace for ui.perfetto.dev into this folder
     #[arg(long, value_name = "FOLDER")]
     profile: Option<PathBuf>,
 }
@@ -90,11 +90,12 @@ struct Measurement {
     min: f64,
     max: f64,
     unit: &'static str,
-    /// The figure of a run at the limit of the device; none for probes and for what is limited otherwise.
+    /// The figure of a run at the limit of the device; none for probes and for workloads with another limit.
     limit: Option<f64>,
     /// The share of the limit that the median reaches.
     share: Option<f64>,
-    /// What a run computes, as far as it is counted for the limit: the products of direct convolutions and of causal scores.
+    /// The operations of a run, as they are counted for the limit: products of direct convolutions and of causal
+    /// scores.
     flops: Option<f64>,
     /// The bytes that a run must read and write.
     bytes: Option<f64>,
@@ -170,7 +171,8 @@ impl Args {
 /// Runs the command. `as_json`: one object per result, as it is measured, instead of a table at the end.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown device, or a size that no workload takes; [`Failure::Run`] when a workload fails, after the results before it.
+/// [`Failure::Usage`] for an unknown device, or a size that no workload takes; [`Failure::Run`] when a workload
+/// fails, after the results of the workloads before it.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     args.check_sizes()?;
     let devices = devices::select(&args.devices.join(","))?;

@@ -81,9 +81,10 @@ pub fn transformers() -> Vec<Case> {
     ]
 }
 
-/// The cost of a net's outputs for `batch` samples: the products of its convolutions and linear layers, which read the
-/// weights and the sample, and write each output, which the next layer reads. `sample` is one of them, and `further` are
-/// operations of each that no weight has. Convolutions are counted as direct ones, also where Winograd's method does fewer.
+/// The cost of a net's outputs for `batch` samples: the products of its convolutions and linear layers. Each reads
+/// its weights and the sample, and writes its outputs, which the next layer reads. `sample` is one sample, and
+/// `further` are operations of each sample that have no weight. Convolutions are counted as direct ones, also where
+/// Winograd's method does fewer operations.
 fn cost(net: &dyn Module, sample: &Tensor, batch: usize, further: f64) -> Result<Cost> {
     let summary = Summary::of(net, sample)?;
     let weights = net.named_parameters();

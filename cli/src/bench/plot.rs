@@ -15,8 +15,8 @@ struct Panel<'a> {
     points: Vec<(String, f64, &'a Measurement)>,
 }
 
-/// Devices of which one is more than this many times as fast as the other have panels of their own, since one scale would
-/// make the slower one's curve a flat line.
+/// If one device is more than this many times as fast as another, they have separate panels: one scale would make
+/// the slower one's curve a flat line.
 const FAR: f64 = 10.0;
 
 /// Draws the medians of the workloads whose sizes can be chosen: a panel for each unit, with a curve for each workload

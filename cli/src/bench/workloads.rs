@@ -1,4 +1,5 @@
-//! The workloads: what one run does, and how much work that is. `tools/cards` takes this file and those of the nets too.
+//! The workloads: what one run does, and how much work that is. `tools/cards` includes this file and the files of
+//! the nets.
 
 use anygpu::{Attention, Conv, Device, Result, Tensor};
 use clap::ValueEnum;
@@ -13,13 +14,13 @@ pub enum Workload {
     Matmul,
     /// Four convolutions: two of LeNet at batch 256, and 3 × 3 ones of 64 channels
     Conv2d,
-    /// Copy, relu, sums and the addition of two large tensors (`--elements`): what memory limits
+    /// Copy, relu, sums and the addition of two large tensors (`--elements`), which memory limits
     Elementwise,
     /// Softmax and layer norm of 4096 × 1000
     Softmax,
     /// Causal attention of 8 heads over 8 sequences of 256
     Attention,
-    /// Additions of a small tensor, of which each depends on the one before: the time of one
+    /// Additions of a small tensor, each of which depends on the one before: the time of one addition
     Chain,
     /// Training steps of LeNet at batch 256, and its predictions
     Lenet,
@@ -58,10 +59,10 @@ pub struct Case {
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
-    /// 10⁹ operations of floats in a second; a multiplication and an addition are two. Convolutions are counted as direct
-    /// ones. Winograd's method does fewer operations, so that it can exceed the limit of the device.
+    /// 10⁹ operations of floats in a second; a multiplication and an addition are two. Convolutions are counted as
+    /// direct ones. Winograd's method does fewer operations, so it can exceed the limit of the device.
     GFlops,
-    /// 10⁹ bytes in a second, of those that must be read and written at least.
+    /// 10⁹ bytes in a second, counting the bytes that must be read and written at least.
     GBytes,
     Images,
     Tokens,
@@ -171,8 +172,8 @@ fn matmul([m, k, n]: [usize; 3]) -> Case {
     case.costs(flops, 4.0 * tensors.iter().sum::<f64>()).of_size(tensors.into_iter().fold(0.0, f64::max))
 }
 
-/// Images `[N, C, H, W]`, weights `[OC, C, K, K]` and the padding: the two of LeNet, a middle layer of a small net, and one
-/// of ResNet-18.
+/// Images `[N, C, H, W]`, weights `[OC, C, K, K]` and the padding: two convolutions of LeNet, a middle layer of a
+/// small net, and a layer of ResNet-18.
 const CONVOLUTIONS: [([usize; 4], [usize; 4], usize); 4] = [
     ([256, 1, 28, 28], [20, 1, 3, 3], 0),
     ([256, 20, 13, 13], [50, 20, 5, 5], 0),
@@ -194,7 +195,7 @@ fn conv2d((images, weights, padding): ([usize; 4], [usize; 4], usize)) -> Case {
     case.costs(flops, bytes)
 }
 
-/// An op of one tensor, which reads and writes so many tensors of its size.
+/// An op of one tensor, which reads and writes this many tensors of its size.
 fn of_one(workload: &'static str, shape: [usize; 2], tensors: f64, op: fn(&Tensor) -> Result<Tensor>) -> Case {
     let bytes = 4.0 * tensors * elements(&shape);
     let case = Case::new(workload, sides(&shape), (bytes, Unit::GBytes), move |device| {

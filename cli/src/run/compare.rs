@@ -1,4 +1,4 @@
-//! A model's outputs on a device beside those on `cpu`.
+//! A model's outputs on a device, compared with its outputs on `cpu`.
 
 use anygpu::nn::Module;
 use anygpu::{Device, Tensor};
@@ -10,12 +10,12 @@ use super::outputs::shown;
 use crate::failure::Failure;
 use crate::output;
 
-/// How far an output is from that of `cpu`.
+/// How far an output is from the output on `cpu`.
 #[derive(Debug, PartialEq)]
 struct Difference {
     /// The largest difference of two elements.
     absolute: f64,
-    /// That as a share of the largest element, by size.
+    /// The absolute difference as a share of the largest element, by size.
     relative: f64,
 }
 
@@ -33,10 +33,10 @@ impl Difference {
     }
 }
 
-/// Runs the model on the device and on `cpu`, and prints how far each output is from that of `cpu`.
+/// Runs the model on the device and on `cpu`, and prints how far each output is from the output on `cpu`.
 ///
 /// # Errors
-/// [`Failure::Run`] if one is further away than the tolerance or has another shape; those of the model.
+/// [`Failure::Run`] if one is further away than the tolerance or has another shape; the errors of the model.
 pub fn with_cpu(runs: &Runs, tolerance: f32, as_json: bool) -> Result<(), Failure> {
     let cpu = Device::cpu();
     let moved = |input: &Input| -> anygpu::Result<Input> {
@@ -67,9 +67,7 @@ pub fn with_cpu(runs: &Runs, tolerance: f32, as_json: bool) -> Result<(), Failur
         false => {
             let outputs = beyond.join(", ");
             let device = &runs.device;
-            Err(Failure::Run(format!(
-                "on {device}, outputs differ from those of cpu by more than {tolerance}: {outputs}"
-            )))
+            Err(Failure::Run(format!("on {device}, outputs differ from cpu by more than {tolerance}: {outputs}")))
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Tokens of a decoder of a language model, one at a time: its outputs of past keys and values are its inputs of the next step.
+//! Generates tokens with a decoder of a language model, one at a time. Its outputs of past keys and values are its
+//! inputs of the next step.
 //!
-//! Names are those of Hugging Face Optimum and of ONNX Runtime's model builder: `input_ids`, `attention_mask`, `position_ids`,
-//! `past_key_values.N.key` and `past_key_values.N.value`, and the outputs `logits`, `present.N.key` and `present.N.value`.
+//! Inputs and outputs are named as by Hugging Face Optimum and ONNX Runtime's model builder: `input_ids`,
+//! `attention_mask`, `position_ids`, `past_key_values.N.key` and `past_key_values.N.value`, and the outputs
+//! `logits`, `present.N.key` and `present.N.value`.
 
 use std::time::Instant;
 
@@ -28,7 +30,7 @@ pub struct Decoder {
     device: Device,
     /// The tokens that the text begins with.
     prompt: Vec<i64>,
-    /// Those that `--input` gives besides them, the same in each step.
+    /// Inputs that `--input` gives besides the prompt, the same in each step.
     others: Vec<Input>,
     /// The bytes of all tensors on the device before the first step.
     held: u64,
@@ -45,7 +47,7 @@ struct State {
 /// Tokens, and the seconds of each.
 struct Generated {
     tokens: Vec<i64>,
-    /// Of the prompt first, which gives the first token.
+    /// The prompt comes first, and gives the first token.
     seconds: Vec<f64>,
     state: State,
 }
@@ -55,10 +57,10 @@ pub fn makes(info: &ValueInfo) -> bool {
     matches!(info.name.as_str(), MASK | PLACES) || info.name.starts_with(PAST)
 }
 
-/// Fails for a model that is no decoder.
+/// Fails for a model that is not a decoder.
 ///
 /// # Errors
-/// [`Failure::Usage`] that says what is missing.
+/// [`Failure::Usage`] with what is missing.
 pub fn check(model: &Model) -> Result<(), Failure> {
     let needs = |what: &str, name: &str, infos: &[ValueInfo]| {
         if infos.iter().any(|info| info.name == name) {
@@ -66,7 +68,7 @@ pub fn check(model: &Model) -> Result<(), Failure> {
         }
         let all: Vec<String> = infos.iter().map(|info| format!("\n  {info}")).collect();
         Err(Failure::Usage(format!(
-            "--generate: the model has no {what} '{name}', as decoders that Optimum or ONNX Runtime's model builder writes; it \
+            "--generate: the model has no {what} '{name}', which decoders written by Optimum or ONNX Runtime's model builder have; it \
              has{}",
             all.concat()
         )))
@@ -92,7 +94,7 @@ fn cache_shape(info: &ValueInfo) -> Result<[usize; 4], Failure> {
             Ok([1, heads, 0, width])
         }
         _ => Err(Failure::Usage(format!(
-            "--generate: the input {info} is no cache of the shape [batch, heads, length, width] with the sizes of heads and width"
+            "--generate: the input {info} is not a cache of the shape [batch, heads, length, width] with fixed sizes of heads and width"
         ))),
     }
 }
@@ -181,11 +183,12 @@ impl Decoder {
         Ok(Generated { tokens, seconds, state })
     }
 
-    /// Generates `count` tokens, and prints them with the times and the memory. `bench`: generates them so often again, and prints
-    /// the times of these runs instead. `profile`: prints where the time of one more token goes.
+    /// Generates `count` tokens, and prints them with the times and the memory. `bench`: generates them this many
+    /// times more, and prints the times of these runs instead. `profile`: prints where the time of one more token
+    /// goes.
     ///
     /// # Errors
-    /// [`Failure::Run`] for what the model gives; those of the model and of the device.
+    /// [`Failure::Run`] for outputs that do not fit; the errors of the model and of the device.
     pub fn run(&self, count: usize, bench: Option<usize>, profile: bool, as_json: bool) -> Result<(), Failure> {
         self.device.reset_peak_memory();
         let Generated { tokens, mut seconds, mut state } = self.generate(count)?;

@@ -32,7 +32,7 @@ impl Layout {
     }
 }
 
-/// Refuses options of images where no input is one.
+/// Refuses options for images if no input is an image.
 ///
 /// # Errors
 /// [`Failure::Usage`] naming the option.
@@ -122,8 +122,8 @@ impl<'a> Picture<'a> {
         Ok(if self.is_batch { tensor.unsqueeze(0)? } else { tensor })
     }
 
-    /// Returns the planes of an image of one or three colours, normalised, in the model's order and with what it calls a
-    /// fourth channel: how opaque the picture is, which is wholly.
+    /// Returns the planes of an image of one or three colours, normalised and in the model's order. A fourth
+    /// channel of the model is the opacity of the picture, which is full.
     fn normalised(&self, image: &[f32], channels: usize) -> Result<Vec<f64>, Failure> {
         let colours = channels.min(3);
         for (option, given) in [("--mean", &self.args.mean), ("--std", &self.args.std)] {

@@ -55,7 +55,7 @@ impl Source {
     }
 }
 
-/// Returns all inputs of a model, those of floats on the device and the others on `cpu`, floats first.
+/// Returns all inputs of a model, floats first. Float inputs are on the device, the others on `cpu`.
 ///
 /// # Errors
 /// [`Failure::Usage`] for inputs that are missing, unknown or do not fit the model; [`Failure::Run`] for files that cannot be read.
@@ -104,7 +104,8 @@ pub fn all(args: &Args, model: &Model, device: &Device) -> Result<Vec<Input>, Fa
     Ok(inputs)
 }
 
-/// Returns the inputs of `--input`: files first, since they say the sizes of open dimensions, then what may take sizes of them.
+/// Returns the inputs of `--input`. Files come first, since they set the sizes of open dimensions; then the inputs
+/// that take sizes of them.
 fn given<'a>(args: &Args, infos: &'a [ValueInfo]) -> Result<Vec<(&'a ValueInfo, Source)>, Failure> {
     let mut given: Vec<(&ValueInfo, Source)> = Vec::new();
     for text in &args.inputs {
@@ -122,7 +123,7 @@ fn given<'a>(args: &Args, infos: &'a [ValueInfo]) -> Result<Vec<(&'a ValueInfo, 
     Ok(given)
 }
 
-/// Returns what the first dimension of an input counts, if it is open or that of images.
+/// Returns what the first dimension of an input counts, if it is open or the input is an image.
 fn batch(info: &ValueInfo, is_image: bool) -> Option<&'static str> {
     let open = |dimension: &Dimension| !matches!(dimension, Dimension::Size(_));
     match &info.shape {
@@ -216,7 +217,7 @@ fn bounds_of(dtype: DType) -> (f64, f64) {
         DType::U8 => (0.0, u8::MAX.into()),
         DType::U32 => (0.0, u32::MAX.into()),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-        // Those that an f64 has exactly.
+        // Integers that an f64 has exactly.
         DType::I64 => (-(2f64.powi(53)), 2f64.powi(53)),
         _ => (f64::NEG_INFINITY, f64::INFINITY),
     }
@@ -268,7 +269,7 @@ pub fn of_numbers(info: &ValueInfo, numbers: &[f64], shape: Vec<usize>, from: &s
     }?)
 }
 
-/// Returns the elements of a tensor, which are all exact but for integers beyond 2⁵³.
+/// Returns the elements of a tensor, all of which are exact except integers beyond 2⁵³.
 pub fn numbers(tensor: &Tensor) -> anygpu::Result<Vec<f64>> {
     tensor.to_vec_f64()
 }

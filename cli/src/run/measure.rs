@@ -1,4 +1,4 @@
-//! The time of a model, and where it goes.
+//! Measures the time of a model, and where it goes.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::output;
 /// Runs a model, and returns its outputs and the seconds until they are ready on the device.
 ///
 /// # Errors
-/// Those of the model and of the device.
+/// The errors of the model and of the device.
 pub fn timed(runs: &Runs) -> Result<(Outputs, f64), Failure> {
     let start = Instant::now();
     let outputs = runs.run()?;
@@ -66,7 +66,7 @@ pub fn bench(runs: &Runs, first: f64, count: usize, as_json: bool) -> Result<(),
 /// Prints the time of each op and kernel in one run.
 ///
 /// # Errors
-/// As [`timed`], and those of the profiler.
+/// As [`timed`], and the errors of the profiler.
 pub fn profile(runs: &Runs, as_json: bool) -> Result<(), Failure> {
     profile_of(&runs.device, || timed(runs).map(|_| ()), as_json)
 }
@@ -74,7 +74,7 @@ pub fn profile(runs: &Runs, as_json: bool) -> Result<(), Failure> {
 /// Prints the time of each op and kernel on a device while `run` runs.
 ///
 /// # Errors
-/// Those of `run` and of the profiler.
+/// The errors of `run` and of the profiler.
 pub fn profile_of(device: &Device, run: impl FnOnce() -> Result<(), Failure>, as_json: bool) -> Result<(), Failure> {
     let profiler = Profiler::start(std::slice::from_ref(device))?;
     run()?;

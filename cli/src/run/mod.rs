@@ -1,4 +1,4 @@
-//! `anygpu run`: runs a model of another framework, a file of ONNX.
+//! `anygpu run`: runs an ONNX file, a model of another framework.
 
 mod compare;
 mod generate;
@@ -23,12 +23,13 @@ use images::Layout;
 use inputs::Input;
 use outputs::Report;
 
-/// Runs a model of another framework: a file of ONNX.
+/// Runs an ONNX file, a model of another framework.
 ///
-/// Prints each output with its type, its shape, its least, mean and largest element, and the first ones.
+/// For each output, this prints its type, its shape, its least, mean and largest element, and the first elements.
 ///
-/// An input is a .npy file, an image (PNG or JPEG), a number, which fills the shape that the model declares, or a list of
-/// numbers. It is converted to the type that the model declares if no integer changes; floats are rounded to narrower floats.
+/// An input is a .npy file, an image (PNG or JPEG), a list of numbers, or one number, which fills the shape that
+/// the model declares. It is converted to the type that the model declares if no integer changes. Floats are
+/// rounded to narrower floats.
 ///
 /// Examples: anygpu run model.onnx --describe; anygpu run model.onnx --input x=data.npy --output scores=scores.npy;
 /// anygpu run classifier.onnx --input photo.png --top 5 --labels names.txt; anygpu run model.onnx --random --size batch=8 --bench;
@@ -36,55 +37,59 @@ use outputs::Report;
 #[derive(clap::Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
-    /// The model
+    /// The model, an ONNX file
     file: PathBuf,
-    /// An input: NAME=data.npy, NAME=photo.png, NAME=1.5 or NAME=[1,2,3]; the name may be left out if the model has one
-    /// input; may be given several times
+    /// An input: NAME=data.npy, NAME=photo.png, NAME=1.5 or NAME=[1,2,3]. The name may be left out if the model has
+    /// one input. May be given several times
     #[arg(long = "input", value_name = "[NAME=]VALUE")]
     inputs: Vec<String>,
-    /// Fill the inputs that are not given with random numbers: floats from 0 to 1, bytes from 0 to 255, other integers 0 or 1
+    /// Fill the inputs that are not given with random numbers: floats from 0 to 1, bytes from 0 to 255, other
+    /// integers 0 or 1
     #[arg(long)]
     random: bool,
     /// The seed of random numbers
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = whole)]
     seed: u64,
-    /// The size of an open dimension, by the model's name for it, or as INPUT.NUMBER if it has none; for images also height and
-    /// width; may be given several times [default: 1, for images their own]
+    /// The size of an open dimension, by the model's name for it, or as INPUT.NUMBER if it has no name; for images
+    /// also height and width; may be given several times [default: 1; for images, their own size]
     #[arg(long = "size", value_name = "NAME=N", value_parser = sizes::size)]
     sizes: Vec<(String, usize)>,
-    /// The device, one only: auto is the first hardware GPU, else the CPU
+    /// The device, only one: auto is the first hardware GPU, else the CPU
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
-    /// Print the inputs, the outputs and the operators of the model, and run nothing
+    /// Print the inputs, the outputs and the operators of the model, and do not run it
     #[arg(long, conflicts_with_all = ["inputs", "random", "sizes", "outputs", "top", "bench", "profile", "compare", "generate"])]
     describe: bool,
-    /// Generate N tokens with a decoder of a language model, the most likely one each, after those of --input input_ids=[1,2,3];
-    /// its names are those of Optimum and ONNX Runtime's model builder (past_key_values.0.key, present.0.key, logits); with
-    /// --bench N, the times are those of N further runs, and with --profile that of one more token
+    /// Generate N tokens with a decoder of a language model, always the most likely one, after the tokens of
+    /// --input input_ids=[1,2,3]. Its inputs and outputs must be named as by Optimum or ONNX Runtime's model
+    /// builder (past_key_values.0.key, present.0.key, logits). With --bench N, the times are measured over N
+    /// further runs; with --profile, over one more token
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["random", "sizes", "outputs", "top", "compare"])]
     generate: Option<usize>,
-    /// Write an output to a .npy file; the name may be left out if the model has one output; may be given several times
+    /// Write an output to a .npy file. The name may be left out if the model has one output. May be given several
+    /// times
     #[arg(long = "output", value_name = "[NAME=]FILE")]
     outputs: Vec<String>,
-    /// Print the largest scores of each row of outputs of the shape [rows, classes], as they are
+    /// Print the largest scores of each row of outputs of the shape [rows, classes], without softmax
     #[arg(long, value_name = "K", value_parser = at_least_one)]
     top: Option<usize>,
-    /// The names of the classes, a line each, for --top
+    /// A file with the names of the classes, one a line, for --top
     #[arg(long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
-    /// Mean of each channel of images, red first, on the scale 0 to 1: it is subtracted [default: 0]
+    /// Mean of each channel of images, red first, on the scale 0 to 1, which is subtracted [default: 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
     mean: Vec<f32>,
-    /// Deviation of each channel of images, by which it is divided after that [default: 1]
+    /// Standard deviation of each channel of images, by which it is divided after that [default: 1]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = above_zero)]
     std: Vec<f32>,
-    /// What images are multiplied by at the end, 255 for a model of pixels from 0 to 255 [default: 1; 255 for inputs of integers]
+    /// Factor by which images are multiplied at the end: 255 for a model of pixels from 0 to 255 [default: 1; 255
+    /// for inputs of integers]
     #[arg(long, value_name = "FACTOR", value_parser = above_zero)]
     scale: Option<f32>,
     /// Order of the dimensions of images [default: by the dimension with 1, 3 or 4 channels]
     #[arg(long, value_enum)]
     layout: Option<Layout>,
-    /// Order of the channels of images: blue, green, red
+    /// Use the channel order blue, green, red for images
     #[arg(long)]
     bgr: bool,
     /// Measure N runs after the first one, each until its outputs are ready on the device [default: 20]
@@ -101,8 +106,8 @@ pub struct Args {
     tolerance: f32,
 }
 
-/// Runs the command. `as_json`: an object for each output, and one for each of `--bench`, `--profile` and the outputs of
-/// `--compare`; with `--generate`, one for it instead of those of outputs and `--bench`.
+/// Runs the command. `as_json`: one object for each output, and one for each of `--bench`, `--profile` and the
+/// outputs of `--compare`. With `--generate`, one object takes the place of the objects for outputs and `--bench`.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that do not fit the model; [`Failure::Run`] for files that cannot be read or written, a model
@@ -144,7 +149,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Runs the model. Operators with random numbers have the same in each run and on each device.
+    /// Runs the model. Operators with random numbers draw the same numbers in each run and on each device.
     fn run(&self) -> anygpu::Result<Outputs> {
         manual_seed(self.seed);
         let inputs: Vec<_> = self.inputs.iter().map(|input| (input.name.as_str(), &input.tensor)).collect();
@@ -173,7 +178,8 @@ fn describe(model: &Model, as_json: bool) -> Result<(), Failure> {
     }))
 }
 
-/// Returns the name and the value of an option `[NAME=]VALUE`, whose name is one of these and may be left out if there is one.
+/// Returns the name and the value of an option `[NAME=]VALUE`. The name is one of these, and may be left out if
+/// there is only one.
 fn named<'a, 'b>(
     option: &str,
     text: &'b str,

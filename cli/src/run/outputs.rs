@@ -1,4 +1,4 @@
-//! What a run gives: a table of the outputs, their files and their largest scores.
+//! The outputs of a run: a table, their files and their largest scores.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::{Args, named};
 use crate::failure::Failure;
 use crate::output;
 
-/// The first elements that are printed.
+/// The number of first elements that are printed.
 const FIRST: usize = 6;
 
 /// What is printed and written, checked before the model runs.
@@ -141,7 +141,7 @@ impl Report {
     /// Prints the outputs and writes the files.
     ///
     /// # Errors
-    /// [`Failure::Run`] if a file cannot be written, or for `--top` of outputs that are no scores.
+    /// [`Failure::Run`] if a file cannot be written, or for `--top` if no output has scores.
     pub fn show(&self, model: &Model, outputs: &Outputs, as_json: bool) -> Result<(), Failure> {
         let row = |(info, (name, tensor)): (&ValueInfo, (_, _))| self.row(info, name, tensor);
         let rows: Vec<Row> = model.outputs().iter().zip(outputs.iter()).map(row).collect::<Result<_, _>>()?;
@@ -174,8 +174,8 @@ impl Report {
         Ok(Row { name, kind, shape, numbers, summary, file, top })
     }
 
-    /// Returns the largest scores of each row, if they are asked for and the output has the shape `[rows, classes]`, after which
-    /// may be dimensions of size 1.
+    /// Returns the largest scores of each row, if they are asked for and the output has the shape `[rows,
+    /// classes]`, which dimensions of size 1 may follow.
     fn top(&self, tensor: &Tensor, numbers: &[f64]) -> Result<Option<Vec<Vec<Guess>>>, Failure> {
         let (Some(count), &[_, classes, ref others @ ..]) = (self.top, tensor.shape()) else { return Ok(None) };
         if classes == 0 || others.iter().any(|size| *size != 1) || !tensor.dtype().is_float() {

@@ -1,4 +1,4 @@
-//! Sizes of open dimensions: those of `--size`, and those of inputs that are given.
+//! Sizes of open dimensions: from `--size`, and from given inputs.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ fn name(info: &ValueInfo, at: usize, dimension: &Dimension) -> Option<String> {
 }
 
 impl Sizes {
-    /// Takes those of `--size`. `others`: names that are not in the model.
+    /// Takes the sizes of `--size`. `others`: names that are not in the model.
     ///
     /// # Errors
     /// [`Failure::Usage`] for a name that is not known, and for one with two sizes.
@@ -47,7 +47,9 @@ impl Sizes {
                 names.sort();
                 names.dedup();
                 let list = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                return Err(Failure::Usage(format!("--size {name}: no such dimension is open; open are: {list}")));
+                return Err(Failure::Usage(format!(
+                    "--size {name}: no open dimension has this name; the open dimensions are: {list}"
+                )));
             }
             if known.insert(name.clone(), *size).is_some() {
                 return Err(Failure::Usage(format!("--size {name}: it is given twice")));
@@ -69,7 +71,7 @@ impl Sizes {
         }
     }
 
-    /// Returns the shape of an input, if the model says how many dimensions it has; those of which nothing is known have size 1.
+    /// Returns the shape of an input, if the model says how many dimensions it has. Unknown sizes are 1.
     pub fn shape(&self, info: &ValueInfo) -> Option<Vec<usize>> {
         let rank = info.shape.as_ref()?.len();
         Some((0..rank).map(|at| self.of(info, at).unwrap_or(1)).collect())

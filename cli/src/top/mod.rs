@@ -1,4 +1,4 @@
-//! `anygpu top`: the devices of this machine and the processes that use them, again and again.
+//! `anygpu top`: shows the devices of this machine and the processes that use them, again and again.
 
 mod sensors;
 
@@ -18,20 +18,21 @@ use sensors::{Reading, Sensors};
 
 /// Shows load, temperature, power and memory of the devices, and what programs of this crate do on them.
 ///
-/// Load, temperature, power and used memory are those of all programs, as far as the system tells: for NVIDIA's cards by the
-/// driver's nvidia-smi, for AMD's and Intel's by /sys, for the CPU (and software adapters, which run on it) by /proc. Processes are
-/// the commands of `anygpu`, and programs that call `anygpu::watch::StatusFile::publish`.
+/// Load, temperature, power and used memory cover all programs, as far as the system reports them. For NVIDIA's
+/// cards they come from the driver's nvidia-smi, for AMD's and Intel's from /sys, and for the CPU (and software
+/// adapters, which run on it) from /proc. The processes shown are the commands of `anygpu`, and programs that call
+/// `anygpu::watch::StatusFile::publish`.
 ///
-/// Ends with Ctrl-C. If the output is no terminal, it is shown once.
+/// Ends with Ctrl-C. If the output is not a terminal, the table is printed once.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,cpu; may be given several times
     #[arg(long, alias = "device", default_value = "all", value_name = "auto|all|LIST", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Seconds from one reading to the next
+    /// Seconds between two readings
     #[arg(long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS")]
     interval: f64,
-    /// Show it once, after one interval
+    /// Print the table once, after one interval
     #[arg(long)]
     once: bool,
 }
@@ -46,7 +47,7 @@ fn interval(text: &str) -> Result<f64, String> {
 struct DeviceRow {
     device: String,
     adapter: String,
-    /// The device of the same processors, in whose row their reading is.
+    /// The device of the same processors whose row has their reading.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs_on: Option<String>,
     #[serde(flatten)]
@@ -58,7 +59,7 @@ struct DeviceRow {
 struct ProcessRow {
     pid: u32,
     process: String,
-    /// The device's name here; that of the process if it is not among the devices.
+    /// The device's name in this process; if it is not among the devices, its name in the other process.
     device: String,
     live: u64,
     peak: u64,
@@ -104,7 +105,8 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Returns a row for each device. What is read of the host is in the first row of those that run on it, and is said once.
+/// Returns a row for each device. The reading of the host is in the first row of the devices that run on it, and is
+/// not repeated.
 fn device_rows(devices: &[Device], readings: Vec<Reading>) -> Vec<DeviceRow> {
     let on_host = |device: &Device| matches!(device.info().kind, DeviceKind::Cpu | DeviceKind::Software);
     let first = devices.iter().position(Device::is_cpu).or_else(|| devices.iter().position(on_host));

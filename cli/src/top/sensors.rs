@@ -1,6 +1,6 @@
-//! What the system tells of devices, whoever uses them: load, temperature, power and memory.
+//! What the system reports of devices, whoever uses them: load, temperature, power and memory.
 //!
-//! On Linux, the files of `/proc` and `/sys`; of NVIDIA's cards everywhere `nvidia-smi`.
+//! On Linux, it reads the files of `/proc` and `/sys`. For NVIDIA's cards, it runs `nvidia-smi` on every system.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anygpu::{Device, DeviceKind, Vendor};
 use serde::Serialize;
 
-/// One reading; what the system does not tell is absent.
+/// One reading. Values that the system does not report are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Reading {
     /// The share of the time since the last reading that the device was busy, from 0 to 1.
@@ -24,13 +24,13 @@ pub struct Reading {
     pub power: Option<f64>,
     /// Bytes that all programs use.
     pub memory_used: Option<u64>,
-    /// Bytes that there are.
+    /// The total bytes.
     pub memory_total: Option<u64>,
 }
 
 /// The sensors of this machine.
 pub struct Sensors {
-    /// `/`, but in tests.
+    /// `/`, except in tests.
     root: PathBuf,
     /// The busy and the whole time of the processors at the last reading, in the system's units.
     before: Option<(u64, u64)>,

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// The longest list that is read: a device keeps 512 kernels, of some hundred bytes each.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The list of a run, and what is being compiled of it.
+/// The list of a run, and the kernels of it that are being compiled.
 pub struct Ahead {
     path: Option<PathBuf>,
     list: KernelList,
@@ -22,7 +22,7 @@ pub struct Ahead {
 /// Starts to compile the list of `--kernels` on each device. Without the option, or the file, nothing is compiled.
 ///
 /// # Errors
-/// [`Failure::Run`] for a file that is no list, or that cannot be read.
+/// [`Failure::Run`] for a file that is not a list, or that cannot be read.
 pub fn compile_ahead(args: &Args, devices: &[Device]) -> Result<Ahead, Failure> {
     let path = args.kernels.clone();
     let list = match path.as_deref().filter(|path| path.exists()) {
@@ -44,7 +44,7 @@ fn failed(path: &Path, error: impl Display) -> Failure {
 }
 
 impl Ahead {
-    /// Writes the list with the kernels that the run has used besides, if `--kernels` names a file.
+    /// Writes the list together with the other kernels that the run has used, if `--kernels` names a file.
     ///
     /// # Errors
     /// [`Failure::Run`] if it cannot be written.

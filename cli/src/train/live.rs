@@ -13,7 +13,7 @@ use ratatui_widgets::chart::{Axis, Chart, Dataset, GraphType};
 
 use super::Epoch;
 
-/// The losses of steps are averaged over so many parts of the run: a terminal has no more dots.
+/// The losses of steps are averaged over this many parts of the run: a terminal has no more dots.
 const PARTS: usize = 200;
 
 /// The size of the drawing in rows and columns at most, and at least.
@@ -41,21 +41,22 @@ pub struct Live {
 }
 
 impl Live {
-    /// Returns the curves of a run of so many epochs, without points.
+    /// Returns the curves of a run of this many epochs, without points.
     pub fn new(epochs: usize) -> Live {
         Live { epochs: epochs.max(1), training: vec![(0.0, 0); PARTS], test: Vec::new(), accuracy: Vec::new() }
     }
 
-    /// As [`new`](Live::new); `None` with a warning if standard error, where progress goes, is no terminal.
+    /// As [`new`](Live::new); returns `None` with a warning if standard error, where progress goes, is not a
+    /// terminal.
     pub fn on_terminal(epochs: usize) -> Option<Live> {
         let terminal = std::io::stderr().is_terminal();
         if !terminal {
-            log::warn!("--live: standard error is no terminal: there will be a line per epoch instead of curves");
+            log::warn!("--live: standard error is not a terminal: there will be a line per epoch instead of curves");
         }
         terminal.then(|| Live::new(epochs))
     }
 
-    /// Adds the loss of a step that ends when so many epochs are over.
+    /// Adds the loss of a step that ends after this many epochs.
     pub fn step(&mut self, epochs: f64, loss: f64) {
         if loss.is_finite() {
             let part = (epochs / self.epochs as f64 * PARTS as f64).ceil() as usize;

@@ -1,8 +1,9 @@
 //! `anygpu train`: trains a net on images, on any mix of devices.
 //!
-//! `options` has the command line, `outputs` what is checked before training, `source` the images, `trainer` the loop,
-//! `record` the losses, `ranks` the processes that `mpirun` started, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does,
-//! `kernels` those that are compiled ahead, and `live` the curves in the terminal.
+//! `options` has the command line, `outputs` the checks before training, `source` the images, `trainer` the loop,
+//! `record` the losses, `ranks` the processes that `mpirun` started, `resume` the checkpoints, `device_loss` what
+//! follows the loss of a device, `stop` the handling of Ctrl-C, `kernels` the kernels that are compiled ahead, and
+//! `live` the curves in the terminal.
 
 mod device_loss;
 mod kernels;
@@ -94,12 +95,12 @@ struct Summary {
     /// What each device did, with `--report`.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
-    /// All processes of the run, if there are several. The devices above are those of rank 0.
+    /// All processes of the run, if there are several. The devices above are the devices of rank 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<Rank>,
 }
 
-/// What `--report` tells, in JSON. Times are in seconds.
+/// The report of `--report`, in JSON. Times are in seconds.
 #[derive(Serialize)]
 struct Report {
     steps: u64,

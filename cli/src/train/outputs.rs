@@ -10,8 +10,8 @@ use super::ranks::Ranks;
 use crate::failure::Failure;
 use crate::output::writable;
 
-/// Checks that each device gets an image per step, and that the outputs of the run can be written, which the first of several
-/// processes writes.
+/// Checks that each device gets an image per step, and that the outputs of the run can be written. Of several
+/// processes, the first one writes them.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that contradict each other, [`Failure::Run`] for a file that cannot be written.

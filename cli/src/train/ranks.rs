@@ -102,7 +102,7 @@ impl Ranks {
             return Ok(Ranks::default());
         }
         Err(Failure::Usage(format!(
-            "mpirun has started {size} processes, but this anygpu was built without MPI: each would train a net of its own: build it \
+            "mpirun has started {size} processes, but this anygpu was built without MPI: each would train its own net. Build it \
              with  cargo install anygpu-cli --features mpi"
         )))
     }
@@ -174,7 +174,7 @@ impl Ranks {
         match all.iter().position(|theirs| *theirs != all[0]) {
             None => Ok(()),
             Some(rank) => Err(Failure::Usage(format!(
-                "all ranks need the same options but for --devices: rank 0 has {}, rank {rank} has {}",
+                "all ranks need the same options, except --devices: rank 0 has {}, rank {rank} has {}",
                 String::from_utf8_lossy(&all[0]),
                 String::from_utf8_lossy(&all[rank])
             ))),

@@ -140,7 +140,7 @@ impl Checkpoint {
     /// of the part of the epoch before it.
     ///
     /// # Errors
-    /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for that of a run with other options.
+    /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for the file of a run with other options.
     pub fn restore(&mut self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
         let state = match self.ranks.are_several() {
             true => self.of_first()?,
@@ -157,7 +157,7 @@ impl Checkpoint {
             scaler.load_state(&state.get_numbers("scaler"))?;
         }
         if self.ranks.is_first() {
-            run.net.load_balance_state(&state.get_numbers("balance")); // that of other processes is not in the file
+            run.net.load_balance_state(&state.get_numbers("balance")); // other processes' state is not in the file
         }
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();

@@ -11,8 +11,8 @@ use signal_hook::flag;
 use super::ranks::Ranks;
 use crate::progress;
 
-/// How long after a signal a run of several processes says what it has saved, if it is still in a step. `mpirun` kills processes
-/// a second after it has asked them to end.
+/// How long after a signal a run of several processes reports what it has saved, if it is still in a step. `mpirun`
+/// kills processes a second after it has asked them to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Whether the run was asked to end, by Ctrl-C or by `kill`.
@@ -60,8 +60,8 @@ impl Stop {
         *self.seen.saved.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 
-    /// Returns the exit status of a run that is to end now: 128 and the number of the signal, as shells have it. All processes of
-    /// the run must ask equally often, and get the same answer.
+    /// Returns the exit status of a run that is to end now: 128 plus the number of the signal, as in shells. All
+    /// processes of the run must ask equally often, and get the same answer.
     pub fn requested(&self) -> Option<u8> {
         let own = match self.seen.signal.load(Ordering::Relaxed) {
             0 => 0,

@@ -99,7 +99,7 @@ impl Trainer {
         manual_seed(args.seed);
         let card = &source.card;
         let net = card.model.build(card.channels, card.classes.len())?;
-        // A checkpoint has its own weights, and other processes get those of the first one.
+        // A checkpoint has its own weights, and other processes get the first one's weights.
         let continued = args.checkpoint.as_ref().is_some_and(|path| path.exists());
         if let Some(path) = args.weights.as_deref().filter(|_| ranks.is_first() && !continued) {
             let loaded = checkpoint::load(path, Device::cpu()).and_then(|state| net.load_state_dict(&state, true));
@@ -334,8 +334,8 @@ impl Trainer {
         Ok(Some((loss / count, right / count)))
     }
 
-    /// Returns the net's output for images. That of several devices is on the host, so that a device which is lost later does not
-    /// take sums over earlier images with it.
+    /// Returns the net's output for images. With several devices, it is on the host, so that a device which is lost
+    /// later does not take sums over earlier images with it.
     fn logits(&self, images: &Tensor) -> anygpu::Result<Tensor> {
         if self.devices.len() == 1 {
             return self.run.net.predict(images);

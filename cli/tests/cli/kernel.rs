@@ -96,7 +96,7 @@ fn what_does_not_fit_is_an_error() {
         (on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--set", "a=1"]), 1, &["no param 'a'"]),
         (on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--set", "a"]), 2, &["NAME=NUMBER"]),
         (on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--override", "N=2"]), 1, &["no override 'N'"]),
-        (on(&["two.wgsl", "--inout", "y=wrong.npy", "--entry", "first"]), 1, &["wrong.npy", "no .npy file"]),
+        (on(&["two.wgsl", "--inout", "y=wrong.npy", "--entry", "first"]), 1, &["wrong.npy", "not a .npy file"]),
         (on(&["two.wgsl", "--inout", "y=none.npy", "--entry", "first"]), 1, &["none.npy"]),
         (on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--dispatch", "1,1,1,1"]), 2, &["at most three"]),
         (on(&["saxpy.wgsl", "--in", "x.npy", "--inout", "y=x.npy", "--set", "alpha=1"]), 2, &["--set shift="]),

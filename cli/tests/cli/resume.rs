@@ -268,7 +268,7 @@ fn live_curves_without_a_terminal_are_lines() {
     let result = output(&LIVE);
     assert!(result.status.success(), "{}", stderr(&result));
     let text = stderr(&result);
-    assert!(text.contains("--live: standard error is no terminal"), "{text}");
+    assert!(text.contains("--live: standard error is not a terminal"), "{text}");
     assert!(text.contains("epoch 1/2  loss") && text.contains("epoch 2/2  loss"), "{text}");
     assert!(!text.contains('━') && !text.contains('\u{1b}'), "{text}");
 }

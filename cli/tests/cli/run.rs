@@ -103,7 +103,7 @@ fn what_does_not_fit_is_an_error() {
     with("x", "wide.npy", &[], 2, &["'x': float [batch, 3]", "[2, 4]"]);
     with("x", "[1,2,3]", &[], 2, &["'x'", "3 numbers do not fit the shape [2, 3]"]);
     with("gain", "1", &["--size", "batch=3"], 2, &["[2, 3]", "batch is 3"]);
-    with("gain", "1", &["--size", "height=3"], 2, &["--size height", "open are: batch"]);
+    with("gain", "1", &["--size", "height=3"], 2, &["--size height", "the open dimensions are: batch"]);
     with("gain", "1", &["--input", "gain=2"], 2, &["given twice"]);
     with("gain", "1", &["--input", "z=2"], 2, &["--input z=2", "'x': float", "'ids': int64", "'gain': float"]);
     with("gain", "1", &["--input", "x.npy"], 2, &["--input x.npy", "'gain': float"]);
@@ -162,7 +162,7 @@ fn devices_are_measured_and_compared() {
     let args = ["--random", "--size", "batch=2000", "--compare", "--tolerance", "1e-20"];
     let result = run(folder.path(), "mixed.onnx", device.name(), &args);
     assert_eq!(result.status.code(), Some(1), "{}", stdout(&result));
-    assert!(stderr(&result).contains("differ from those of cpu by more than") && stderr(&result).contains("'y' by"));
+    assert!(stderr(&result).contains("differ from cpu by more than") && stderr(&result).contains("'y' by"));
 }
 
 /// Writes an image whose channels are red = 1, green = 128/255 and blue = 0.

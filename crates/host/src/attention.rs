@@ -1,7 +1,8 @@
 //! Attention of one head on the host, for a panel of queries at a time.
 //!
-//! The scores of a panel are a matrix `[keys, queries of the panel]`. So a vector has a score of each of several queries,
-//! maxima and sums are over whole vectors, and the matrix is the right factor of the product with the values as it lies.
+//! The scores of a panel are a matrix `[keys, queries of the panel]`. So a vector has one score of each of several
+//! queries, and maxima and sums are over whole vectors. The matrix, as it lies, is the right factor of the product
+//! with the values.
 
 use pulp::{Simd, WithSimd};
 
@@ -14,7 +15,7 @@ use crate::vectors::{exp_below_zero, larger, with_vectors};
 /// The terms that are added up before their sum is added to the total, to limit the rounding error of many terms.
 const BLOCK: usize = 32;
 
-/// Rows of a matrix, each with its elements next to one another.
+/// Rows of a matrix. The elements of a row are next to one another.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     data: &'a [f32],
@@ -148,8 +149,8 @@ impl Head<'_> {
         with_vectors(Exponentials { scores: weights, inverse });
     }
 
-    /// Computes the gradients of the queries, keys and values from that of the results, one after the other. The panels
-    /// are added up in `split` parts, or fewer.
+    /// Computes the gradients of the queries, keys and values, one after the other, from the gradient of the
+    /// results. The panels are added up in `split` parts, or fewer.
     pub fn backward(&self, g: Rows, out: &mut [f32], split: usize) -> Result<()> {
         let [queries, keys, width, size] = self.sizes;
         let packed = Packed {
@@ -277,8 +278,8 @@ impl WithSimd for Scale<'_> {
     }
 }
 
-/// Divides the weights w by their sums, and replaces the gradients d of the weights by those of the scores before they are
-/// scaled: `w · (d − Σ w d) · scale`, with the sum over a column.
+/// Divides the weights w by their sums. Replaces the gradients d of the weights by the gradients of the scores
+/// before they are scaled: `w · (d − Σ w d) · scale`, with the sum over a column.
 struct Slopes<'a> {
     weights: &'a mut [f32],
     slopes: &'a mut [f32],

@@ -1,7 +1,7 @@
 //! Memory for intermediate results.
 //!
-//! A program that counts its memory, or recycles it, says once where it comes from ([`provide`]), as the crate `log` is told once where
-//! its lines go. Without that, it is the allocator's.
+//! A program that counts its memory, or recycles it, says once where it comes from ([`provide`]), in the way that a
+//! logger is set for the crate `log`. Without that call, the memory is the allocator's.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,27 +15,27 @@ pub trait Memory: Send + Sync {
     /// Returns at least `words` words of any contents.
     ///
     /// # Errors
-    /// What the provider says of a lack of memory.
+    /// The provider's error for a lack of memory.
     fn take(&self, words: usize) -> Result<Vec<u32>>;
 
     /// Takes back what [`Memory::take`] returned.
     fn give(&self, words: Vec<u32>);
 }
 
-/// There is not enough memory. It holds the error of the [`Memory`], for a program to take out again.
+/// There is not enough memory. This holds the error of the [`Memory`], which a program can take out again.
 #[derive(Clone)]
 pub struct Error(Arc<dyn std::error::Error + Send + Sync>);
 
-/// The result of what may lack memory.
+/// The result of a function that may lack memory.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Returns an error of a provider of memory.
+    /// Returns an error with a provider's error in it.
     pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> Error {
         Error(Arc::new(error))
     }
 
-    /// Returns what the provider said, if it is of this type.
+    /// Returns the provider's error, if it is of this type.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.0.downcast_ref()
     }
@@ -61,7 +61,8 @@ impl std::error::Error for Error {
 
 static PROVIDED: OnceLock<&'static dyn Memory> = OnceLock::new();
 
-/// Sets where the memory of this process comes from. The first call counts; returns whether this is it.
+/// Sets where the memory of this process comes from. Only the first call counts. Returns whether this is the first
+/// call.
 pub fn provide(memory: &'static dyn Memory) -> bool {
     PROVIDED.set(memory).is_ok()
 }
@@ -99,7 +100,7 @@ pub(crate) struct Scratch<T = f32> {
 
 /// Returns `len` elements of any values.
 pub(crate) fn scratch<T: Pod>(len: usize) -> Result<Scratch<T>> {
-    // A provider may still come: what is taken before that goes back to where it is from.
+    // A provider may still come: memory that is taken before that goes back to its source.
     let memory = PROVIDED.get().copied().unwrap_or(&Allocator);
     let words = memory.take(if len < ROOM { len + LINE - 1 } else { len })?;
     let start = words.as_ptr().align_offset(LINE * size_of::<u32>());
@@ -146,7 +147,8 @@ mod tests {
         fn give(&self, _words: Vec<u32>) {}
     }
 
-    /// Loops may run before a program says where memory comes from, such as those that kernels of adapters are compared with.
+    /// Loops may run before a program says where memory comes from, such as loops with which kernels of adapters
+    /// are compared.
     #[test]
     fn a_provider_that_comes_after_the_first_loop_serves_the_next() -> Result<()> {
         drop(scratch::<f32>(3)?);

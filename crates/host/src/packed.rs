@@ -1,13 +1,13 @@
 //! Products with a matrix of integers of 4 or 8 bits, several of them in a word, which are multiplied from their words: the matrix is
 //! never widened as a whole.
 //!
-//! Neighbouring words are the elements of a vector, so that a mask gives every eighth element of a row (every fourth, for 8 bits), times a
-//! power of two: integers stay at their places in the word, which is shifted once, for its upper half. The other factor is brought into
-//! that order once, divided by these powers of two.
+//! Neighbouring words are the elements of a vector. So a mask gives every eighth element of a row (every fourth,
+//! for 8 bits), times a power of two: integers stay at their places in the word, which is shifted once, for its
+//! upper half. The other factor is brought into that order once, divided by these powers of two.
 //!
-//! Products are those with `integer − middle`, which costs nothing: converting an integer subtracts a number anyway. For other zeros, each
-//! block adds `scale · (middle − zero)` times the sum of its elements of the other factor, which are the same for all rows. (So an infinite
-//! element may give NaN.)
+//! The products are computed with `integer − middle`, which costs nothing: converting an integer subtracts a number
+//! anyway. For other zeros, each block adds `scale · (middle − zero)` times the sum of its elements of the other
+//! factor, which are the same for all rows. (So an infinite element may give NaN.)
 
 use pulp::{Simd, WithSimd};
 
@@ -19,7 +19,7 @@ use crate::vectors::{MOST_LANES, with_vectors};
 /// The rows of the other factor that are multiplied at once.
 const ROWS: usize = 8;
 
-/// The rows of a matrix that are a task.
+/// The rows of a matrix in a task.
 const OF_TASK: usize = 16;
 
 /// Writes a number for each block of a row.
@@ -169,7 +169,7 @@ impl Packed<'_> {
         Ok(OfRows {
             scales: numbers(self.blocks, 0.0)?,
             zeros: numbers(self.blocks, self.middle())?,
-            // Those after the last word are never written.
+            // The scales after the last word are never written.
             scales_of_words: numbers(OF_TASK * self.whole(), 0.0)?,
             zeros_of_words: numbers(self.whole(), 0.0)?,
         })
@@ -222,8 +222,8 @@ fn widened<const EACH: usize>(words: &[u32], bits: usize, scales: &[f32], zeros:
     }
 }
 
-/// Brings rows into the order of integers that vectors of words have, each divided by the power of two that its integers are multiplied
-/// by; 0 after the last element.
+/// Brings rows into the order of integers that vectors of words have. Each element is divided by the power of two
+/// by which its integers are multiplied; 0 follows the last element.
 struct Order<'a> {
     packed: Packed<'a>,
     x: &'a [f32],

@@ -33,8 +33,8 @@ pub(crate) mod levels {
         OF_TEST.get()
     }
 
-    /// Runs `f` with the loops of this thread at each level that the processor has. This compiles nothing anew, unlike a call with a
-    /// level of its own.
+    /// Runs `f` with the loops of this thread at each level that the processor has. This compiles nothing again,
+    /// unlike a call with its own level.
     pub fn each(f: impl Fn() -> Result<()>) -> Result<()> {
         #[cfg(target_arch = "x86_64")]
         let between = pulp::x86::V3::try_new().map(Arch::V3);
@@ -50,7 +50,8 @@ pub(crate) mod levels {
 }
 
 /// Runs `f`, which is compiled for each level of vector instructions, at the highest level of this processor; see
-/// [`vectorised!`](crate::vectorised!). The bound has to be `FnOnce`: with it, the closure itself is inlined, and not a call of it.
+/// [`vectorised!`](crate::vectorised!). The bound has to be `FnOnce`: with it, the closure itself is inlined, and
+/// not a call of it.
 #[inline(always)]
 pub fn at_highest_level<T>(f: impl FnOnce() -> T) -> T {
     level().dispatch(f)
@@ -76,11 +77,11 @@ pub trait MulAdd {
     /// Returns `a · b + c`.
     fn mul_add(a: f32, b: f32, c: f32) -> f32;
 
-    /// Returns `½ x²` in two parts: the second is what the first lacks.
+    /// Returns `½ x²` in two parts: the second is what the first lacks of the exact value.
     fn half_square(x: f32) -> [f32; 2];
 }
 
-/// Rounds once, by one instruction where the processor [fuses] them.
+/// Rounds once, by one instruction where the processor [fuses] product and sum.
 pub struct Fused;
 
 /// Rounds the product, and then the sum.
@@ -135,8 +136,8 @@ pub fn array<T: Copy, const N: usize>(any: T, f: impl Fn(usize) -> T) -> [T; N] 
     all
 }
 
-/// Asks the processor for the lines of its cache that `data` lies in. It is to be written some time later, and need not be waited
-/// for then. Does nothing on processors other than x86-64: Rust has no stable function for ARM.
+/// Asks the processor for the lines of its cache in which `data` lies. It is to be written some time later, and
+/// need not be waited for then. Does nothing on processors other than x86-64: Rust has no stable function for ARM.
 #[inline(always)]
 pub fn prefetch(data: &[f32]) {
     #[cfg(target_arch = "x86_64")]
@@ -152,7 +153,7 @@ pub fn prefetch(data: &[f32]) {
     let _ = data;
 }
 
-/// Returns the larger elements; those of `a` where one of the two is NaN.
+/// Returns the larger elements. Where one of the two is NaN, returns the element of `a`.
 #[inline(always)]
 pub fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
     simd.select_f32s(simd.greater_than_f32s(b, a), b, a)
@@ -196,9 +197,9 @@ pub fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 /// Functions in the expression must be `#[inline(always)]`, or small: a function that is not inlined keeps the level of
 /// the build. So does the body of a closure that an iterator's method calls, if it is long: write a `for` loop.
 ///
-/// After `<M>`, the expression may use a type M, which is [`Fused`] where the highest level [fuses], and else [`Unfused`].
-/// These results have the same bits only on processors that agree in that. What is not inlined calls a function of the C library
-/// for each product.
+/// After `<M>`, the expression may use a type M, which is [`Fused`] where the highest level [fuses], and else
+/// [`Unfused`]. These results have the same bits only on processors that agree in that. Code that is not inlined
+/// calls a function of the C library for each product.
 #[macro_export]
 macro_rules! vectorised {
     (<$m:ident> $loops:expr) => {

@@ -1,4 +1,4 @@
-//! Sliding windows over planes `[H, W]`: what convolutions and pooling share.
+//! Sliding windows over planes `[H, W]`, which convolutions and pooling share.
 
 use std::ops::Range;
 

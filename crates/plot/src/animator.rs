@@ -5,11 +5,11 @@ use anygpu::{Error, Result};
 
 use super::draw;
 
-/// A picture of curves that is updated while a net trains, as the `Animator` of "Dive into deep learning".
+/// A picture of curves that is updated while a net trains, like the `Animator` of "Dive into deep learning".
 ///
-/// Each panel has its own scale and one or more curves; [`add`](Animator::add) appends a point to each curve, and
-/// [`save`](Animator::save) draws the points so far, as PNG or SVG, with the names of the curves above them. The font is
-/// built in.
+/// Each panel has its own scale and one or more curves. [`add`](Animator::add) appends a point to each curve.
+/// [`save`](Animator::save) draws the points so far, as PNG or SVG, with the names of the curves above them. The
+/// font is built in.
 ///
 /// ```
 /// use anygpu_plot::Animator;
@@ -36,7 +36,7 @@ pub struct Animator {
 /// The largest absolute value that is drawn: beyond it, the length of an axis would not be finite.
 const LARGEST: f64 = 1e300;
 
-/// A chart with a scale of its own.
+/// A chart with its own scale.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Panel {
     pub name: String,
@@ -69,8 +69,9 @@ impl Animator {
         self
     }
 
-    /// Adds a panel of these curves. Its scale begins at 0, or below the lowest value, and ends above the highest. Of ten
-    /// values or more, a few that are ten times as high as the others do not count: there the curve leaves the picture.
+    /// Adds a panel of these curves. Its scale begins at 0, or below the lowest value, and ends above the highest.
+    /// If a panel has at least ten values, a few values that are ten times as high as the others do not affect the
+    /// scale: the curve leaves the picture there.
     pub fn panel(self, name: &str, curves: &[&str]) -> Animator {
         self.with(name, curves, false)
     }
@@ -86,11 +87,11 @@ impl Animator {
         self
     }
 
-    /// Appends a point to each curve, in the order in which the panels and curves were added: a number, or `None` for a
-    /// curve without a value at `x`. Numbers that are not finite, or beyond ±1e300, are omitted.
+    /// Appends a point to each curve, in the order in which the panels and curves were added: a number, or `None`
+    /// for a curve without a value at `x`. Numbers that are not finite, or beyond ±1e300, are omitted.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless there is one value for each curve.
+    /// [`Error::InvalidArgument`] unless there is exactly one value for each curve.
     pub fn add<V: Into<Option<f64>> + Copy>(&mut self, x: f64, values: &[V]) -> Result<()> {
         let curves = self.panels.iter().map(|panel| panel.curves.len()).sum::<usize>();
         if values.len() != curves {
@@ -104,11 +105,11 @@ impl Animator {
     }
 
     /// Draws the curves into a file that ends in `.png` or `.svg`. The file is replaced atomically
-    /// ([`write_atomically`]): a viewer never sees a part of it.
+    /// ([`write_atomically`]): a viewer never sees a partly written file.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another extension, and without a panel; [`Error::Data`] when the file cannot
-    /// be written.
+    /// [`Error::InvalidArgument`] for another extension, and if there is no panel; [`Error::Data`] if the file
+    /// cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let kind = path.extension().map(|kind| kind.to_string_lossy().to_lowercase()).unwrap_or_default();

@@ -63,7 +63,7 @@ pub(super) fn png(animator: &Animator, (width, height): (u32, u32)) -> Result<Ve
     Ok(file)
 }
 
-/// The most pixels of a PNG: those of three bytes each take 768 MiB.
+/// The most pixels of a PNG. Three bytes each, they take 768 MiB.
 const MOST_PIXELS: u64 = 1 << 28;
 
 /// Black pixels of three bytes.
@@ -100,7 +100,7 @@ struct Look<'a> {
     x_label: &'a str,
     xs: Range<f64>,
     ticks: Vec<f64>,
-    /// The names of all curves: those of the same name have the same colour in all panels.
+    /// The names of all curves. Curves of the same name have the same colour in all panels.
     names: Vec<&'a str>,
     /// Pixels of the canvas for one pixel of the picture.
     scale: u32,
@@ -175,7 +175,7 @@ impl Ranged for XAxis {
     }
 }
 
-/// The space around a panel, and that for the numbers of its y axis.
+/// The space around a panel, and the space for the numbers of its y axis.
 const MARGIN: u32 = 14;
 const Y_LABELS: u32 = 62;
 
@@ -281,9 +281,9 @@ fn x_range(animator: &Animator) -> Range<f64> {
     low - margin..high + margin
 }
 
-/// For losses, from 0 (or below the lowest) to a little above the highest, or above most of them if a few are far higher:
-/// those lines leave the picture. For fractions of 1, from a multiple of 0.1 below the lowest to 1, so that high
-/// accuracies are not a flat line.
+/// For losses: from 0 (or below the lowest) to a little above the highest, or above most of them if a few are far
+/// higher; those lines leave the picture. For fractions of 1: from a multiple of 0.1 below the lowest to 1, so that
+/// high accuracies are not a flat line.
 fn y_range(panel: &Panel) -> Range<f64> {
     let values = || panel.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
     if panel.shares {

@@ -1,6 +1,7 @@
 //! Pictures of training curves, as PNG and SVG: [`Animator`].
 //!
-//! A package beside `anygpu`, since most programs that train draw nothing; the command `anygpu` draws by it (`--plot`).
+//! A separate package from `anygpu`, since most programs that train draw nothing. The command `anygpu` uses it
+//! (`--plot`).
 
 mod animator;
 mod draw;

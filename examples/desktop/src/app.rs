@@ -20,13 +20,13 @@ use crate::training::Training;
 /// The size of the window.
 pub const SIZE: [f32; 2] = [960.0, 600.0];
 
-/// What the program ends with, if not with the window's button: a line to print, or an error.
+/// The outcome of the program, if the window's button did not close it: a line to print, or an error.
 pub type Outcome = Arc<OnceLock<Result<String, String>>>;
 
 /// The time between frames while something moves, on software adapters. Others wait for the screen.
 const FRAME: Duration = Duration::from_micros(16_667);
 
-/// What the window begins with.
+/// The settings with which the window begins.
 pub struct Start {
     /// The command line.
     pub options: Options,
@@ -216,7 +216,7 @@ impl eframe::App for App {
         }
     }
 
-    // The ground of the panels, which have none of their own: so each pixel of it is painted once.
+    // The ground of the panels, which have no ground of their own: so each pixel of it is painted once.
     fn clear_color(&self, visuals: &egui::Visuals) -> [f32; 4] {
         visuals.panel_fill.to_normalized_gamma_f32()
     }

@@ -5,7 +5,7 @@ use eframe::egui::{self, Color32, Pos2, Rect, Sense, Vec2};
 /// The pixels of a side, as in MNIST.
 pub const SIDE: usize = 28;
 
-/// Half the width of a stroke, in pixels. Those of MNIST are two to three pixels wide.
+/// Half the width of a stroke, in pixels. MNIST's strokes are two to three pixels wide.
 const RADIUS: f32 = 1.4;
 
 /// A picture of grey pixels from 0 (paper) to 1 (ink).
@@ -37,7 +37,7 @@ impl Canvas {
         self.pixels.iter().all(|&ink| ink == 0.0)
     }
 
-    /// Returns the pixels, moved so that their centre of mass is in the middle: so MNIST's digits are placed.
+    /// Returns the pixels, moved so that their centre of mass is in the middle, as in MNIST.
     pub fn centred(&self) -> Vec<f32> {
         let mass: f32 = self.pixels.iter().sum();
         let moment = |place: fn(usize) -> usize| {

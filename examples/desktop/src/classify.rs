@@ -1,8 +1,8 @@
 //! The classification of a drawing while the window goes on drawing frames.
 //!
-//! What takes long is done by a thread: to open a device, to load weights, and the first forward pass, for which the
-//! driver compiles kernels. The passes after it are recorded by the thread of the window, and their results are read
-//! without waiting.
+//! A thread does what takes long: opening a device, loading weights, and the first forward pass, for which the
+//! driver compiles kernels. The thread of the window records the later passes, and reads their results without
+//! waiting.
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
@@ -100,7 +100,7 @@ impl Classifier {
         &self.device
     }
 
-    /// Changes the device. The same one again is opened again if it is lost.
+    /// Changes the device. If the same device is chosen again and is lost, it is reopened.
     pub fn select(&mut self, device: Device) {
         (self.device, self.net, self.error, self.outdated) = (device, None, None, true);
     }
@@ -133,8 +133,8 @@ impl Classifier {
         self.loading.is_some() && self.net.is_none()
     }
 
-    /// Takes what has arrived and begins what is to be done. Called in every frame; does not wait for results of a device. Returns
-    /// whether something is on its way.
+    /// Takes what has arrived and begins what is to be done. Called in every frame; does not wait for results of a
+    /// device. Returns whether something is still to come.
     pub fn update(&mut self, context: &egui::Context) -> bool {
         if let Err(error) = self.advance(context) {
             (self.error, self.net, self.pending) = (Some(error.to_string()), None, None);

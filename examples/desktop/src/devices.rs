@@ -14,8 +14,8 @@ pub struct Faults {
     pub lost: OnceLock<String>,
 }
 
-/// Returns how eframe opens its device: on the fastest kind of adapter that can draw windows, with all that the adapter
-/// can do. By default it asks for little, and more limits let more of anygpu's kernels run.
+/// Returns how eframe opens its device: on the fastest kind of adapter that can draw windows, with everything that
+/// the adapter can do. By default it asks for little, and more limits let more of anygpu's kernels run.
 ///
 /// The environment variable `WGPU_ADAPTER_NAME` chooses an adapter by a part of its name or of its driver's version.
 pub fn setup() -> egui_wgpu::WgpuSetupCreateNew {
@@ -34,8 +34,8 @@ pub fn setup() -> egui_wgpu::WgpuSetupCreateNew {
 
 /// Returns the first adapter that can draw on the surface, GPUs before software adapters.
 ///
-/// Adapters are asked one after another until one can. SwiftShader is the last: as Chrome has it, it ends the process
-/// with a segmentation fault when it is asked about a window of X11.
+/// Adapters are asked one after another until one can. SwiftShader is the last: Chrome's build of it ends the
+/// process with a segmentation fault when it is asked about a window of X11.
 fn select(adapters: &[wgpu::Adapter], surface: Option<&wgpu::Surface<'_>>) -> Result<wgpu::Adapter, String> {
     let wanted = std::env::var("WGPU_ADAPTER_NAME").unwrap_or_default().to_lowercase();
     let mut adapters: Vec<(wgpu::AdapterInfo, &wgpu::Adapter)> =
@@ -71,7 +71,7 @@ pub fn faults(device: &wgpu::Device, context: &egui::Context) -> Arc<Faults> {
     faults
 }
 
-/// Returns the devices of the machine, those of `others` that are not among them before.
+/// Returns the devices of the machine, after the devices of `others` that are not among them.
 pub fn with<'a>(others: impl IntoIterator<Item = &'a Device>) -> Vec<Device> {
     let all = Device::all();
     let others = others.into_iter().filter(|device| !all.contains(device)).cloned();

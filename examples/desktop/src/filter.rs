@@ -9,8 +9,8 @@ use eframe::{egui, egui_wgpu};
 /// The digits in a row and in a column of the picture.
 const DIGITS: usize = 6;
 
-/// The pixels of a digit's cell. The rows of the picture are a multiple of 256 bytes, as those of a buffer that is
-/// copied to a texture must be: for other widths, anygpu copies them once more.
+/// The pixels of a digit's cell. The rows of the picture are a multiple of 256 bytes, as a buffer that is copied to
+/// a texture requires. For other widths, anygpu copies them once more.
 const CELL: usize = 32;
 
 /// The pixels of the picture's sides.
@@ -22,7 +22,7 @@ pub const SOURCE: &str = include_str!("swirl.wgsl");
 /// The kernel's entry point.
 const ENTRY: &str = "swirl";
 
-/// What the user sets.
+/// The settings of the user.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Settings {
     /// How far the middle is turned, in full turns.
@@ -49,7 +49,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// Those of anygpu: of the kernel's source, and of the device.
+    /// The errors of anygpu: of the kernel's source, and of the device.
     pub fn new(window: &egui_wgpu::RenderState, device: &Device, digits: &data::ImageSet) -> Result<Filter> {
         let kernel = WgslKernel::new(SOURCE, ENTRY)?;
         let picture = Tensor::from_slice(&mosaic(digits), [SIDE, SIDE], device)?;
@@ -70,11 +70,11 @@ impl Filter {
         Ok(Filter { device: device.clone(), kernel, picture, texture, id, shown: None })
     }
 
-    /// Replaces the kernel by one of another source.
+    /// Replaces the kernel by a kernel with another source.
     ///
     /// # Errors
     ///
-    /// [`anygpu::Error::Kernel`] with the line of the source and the error there. The kernel stays the same.
+    /// [`anygpu::Error::Kernel`] with the line of the source and the error there. The old kernel stays in use.
     pub fn set_source(&mut self, source: &str) -> Result<()> {
         (self.kernel, self.shown) = (WgslKernel::new(source, ENTRY)?, None);
         Ok(())
@@ -84,7 +84,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// Those of anygpu, for example of a lost device.
+    /// The errors of anygpu, for example of a lost device.
     pub fn run(&mut self, settings: Settings) -> Result<egui::TextureId> {
         if self.shown != Some(settings) {
             let launch = self.kernel.on(&self.device).input("picture", &self.picture);

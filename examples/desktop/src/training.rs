@@ -119,7 +119,7 @@ impl Training {
 ///
 /// # Errors
 ///
-/// Those of the devices, for example [`anygpu::Error::DeviceLost`].
+/// The errors of the devices, for example [`anygpu::Error::DeviceLost`].
 fn train(devices: &[Device], stop: &AtomicBool, report: impl Fn(Message)) -> Result<()> {
     manual_seed(0);
     let (train, test) = data::mnist_5k()?.loaders(LENET_RECIPE.batch_size, 0)?;
@@ -135,7 +135,7 @@ fn train(devices: &[Device], stop: &AtomicBool, report: impl Fn(Message)) -> Res
             let loss = net.train_batch(&images, &labels, nn::cross_entropy)?;
             sgd.step()?;
             step += 1;
-            // This thread may wait for the device, unlike that of the window.
+            // This thread may wait for the device, unlike the thread of the window.
             report(Message::Step(step, loss.item()?));
             if step % SNAPSHOT == 0 {
                 // Copied, since the next step writes to the parameters.

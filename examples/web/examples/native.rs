@@ -1,9 +1,9 @@
-//! Makes on this machine what the page compares with and begins with:
+//! Makes on this machine the files that the page compares with and begins with:
 //! `cargo run --release -p anygpu-web --example native -- [FOLDER]`.
 //!
 //! - `site/native.json`: the losses of the page's training run, on `cpu` in native code.
-//! - With a folder of the whole MNIST also `site/lenet.safetensors`, the weights of a LeNet that was trained on it, as halves, and
-//!   `site/digits.onnx`, a small net as a file to try.
+//! - With a folder of the whole MNIST, also `site/lenet.safetensors`, the weights of a LeNet trained on it, as f16,
+//!   and `site/digits.onnx`, a small net as a file to try.
 
 #[path = "../src/recipe.rs"]
 #[allow(dead_code, reason = "the page uses the rest")]

@@ -38,8 +38,8 @@ const call = (name, ...args) => new Promise((resolve, reject) => {
   worker.postMessage({ id: calls, call: name, args });
 });
 
-// Returns a function that does `work`, once at a time: if it is called meanwhile, once more after that. Its promise is kept when the work is
-// done that the call began.
+// Returns a function that does `work`, once at a time: if it is called meanwhile, it works once more after that. Its promise resolves when the
+// work that the call began is done.
 function latest(work) {
   let busy = false;
   let again = false;
@@ -185,7 +185,7 @@ const classify = latest(async () => {
   }
 });
 
-// Where to classify by the weights of the page: not behind the steps of a run that take a software adapter a second each.
+// Where to classify with the weights of the page: not after the steps of a run, each of which takes a software adapter a second.
 function quick() {
   const waits = training.running && training.device === device() && devices.some(({ name, kind }) => name === device() && kind === "software");
   return waits ? "cpu" : device();
@@ -384,7 +384,7 @@ function row(cells, tag, side = 1) {
   }
   return line;
 }
-// A size that the file leaves open: 1, but for the sides of a picture.
+// A size that the file leaves open: 1, except for the sides of a picture.
 function open(name, size) {
   const input = Object.assign(document.createElement("input"), { type: "number", min: 1, value: size, title: name, className: "size" });
   input.setAttribute("aria-label", `Size of ${name}`);

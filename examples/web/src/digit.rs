@@ -1,4 +1,5 @@
-//! A drawing as MNIST would have it: the digit in a square of 20 × 20, with the middle of its ink in the middle of 28 × 28.
+//! Converts a drawing to MNIST's form: the digit in a square of 20 × 20, with the middle of its ink in the middle
+//! of 28 × 28.
 
 /// The side of the picture.
 pub const SIDE: usize = 28;
@@ -6,7 +7,7 @@ pub const SIDE: usize = 28;
 /// The longer side of the digit in it.
 const DIGIT: f32 = 20.0;
 
-/// Less ink than this, of 1, is none.
+/// Less ink than this, on the scale 0 to 1, does not count.
 const FAINT: f32 = 0.1;
 
 /// Returns the picture, 0 to 1, for a square of ink, 0 to 255; `None` if there is no ink.

@@ -1,7 +1,7 @@
-//! What the worker of the page calls: one function for each thing that the page can do.
+//! The functions that the worker of the page calls: one for each thing that the page can do.
 //!
-//! All of it runs in one thread, that of the worker. Ops are recorded, and what they compute is read with `.await`, so that the worker
-//! takes messages meanwhile.
+//! All of it runs in the worker's thread. Ops are recorded, and their results are read with `.await`, so that the
+//! worker takes messages meanwhile.
 #![cfg(target_arch = "wasm32")]
 
 mod digit;
@@ -57,7 +57,7 @@ pub fn load_weights(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What a net says of a drawing.
+/// The answer of a net to a drawing.
 #[wasm_bindgen(getter_with_clone)]
 pub struct Answer {
     /// The probabilities of the ten digits; none for an empty drawing.
@@ -68,7 +68,8 @@ pub struct Answer {
     pub ms: f64,
 }
 
-/// Classifies a drawing: a square of ink, 0 to 255. `trained` asks for the net that is being trained in the page, where it is.
+/// Classifies a drawing: a square of ink, 0 to 255. `trained` asks for the net that is being trained in the page,
+/// if there is one.
 #[wasm_bindgen]
 pub async fn classify(device: String, trained: bool, ink: Vec<u8>) -> Result<Answer> {
     let Some(seen) = digit::like_mnist(&ink) else {

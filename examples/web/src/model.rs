@@ -1,4 +1,4 @@
-//! Files of ONNX that are dropped onto the page.
+//! ONNX files that are dropped onto the page.
 
 use anygpu::nn::Module;
 use anygpu::onnx::{self, Dimension, Model, ValueInfo};
@@ -44,9 +44,9 @@ pub fn onnx_load(bytes: &[u8]) -> Result<String> {
     Ok(description.to_string())
 }
 
-/// Runs the model that was read last. `sizes` are those of all inputs, one after the other. `fill` is `zeros`, `ramp` or `image`; with
-/// `image`, the input number `at` is the picture `pixels`: 28 × 28 of ink from 0 to 1 for one channel, or red, green, blue and alpha
-/// from 0 to 255 for three. Returns the outputs as JSON.
+/// Runs the model that was read last. `sizes` has the sizes of all inputs, one after the other. `fill` is `zeros`,
+/// `ramp` or `image`. With `image`, the input number `at` is the picture `pixels`: 28 × 28 of ink from 0 to 1 for
+/// one channel, or red, green, blue and alpha from 0 to 255 for three. Returns the outputs as JSON.
 #[wasm_bindgen]
 pub async fn onnx_run(
     device: String,
@@ -124,7 +124,7 @@ fn image(shape: &[usize], pixels: &[f32], scale: &str) -> Result<Vec<f32>> {
     }
 }
 
-/// Returns what is shown of an output.
+/// Returns the description of an output that is shown.
 fn described(name: &str, y: &Tensor, elements: &[f32]) -> Value {
     // The largest first; of equal ones, the first.
     let falling = |a: &usize, b: &usize| elements[*b].total_cmp(&elements[*a]).then(a.cmp(b));

@@ -1,4 +1,4 @@
-//! A kernel of WGSL that is edited in the page and runs on a picture.
+//! A WGSL kernel that is edited in the page and runs on a picture.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use web_time::Instant;
 use crate::state::{KERNEL, with};
 use crate::{Result, since};
 
-/// What came of a kernel.
+/// The result of a kernel.
 #[wasm_bindgen(getter_with_clone)]
 #[derive(Default)]
 pub struct Filtered {
@@ -18,12 +18,12 @@ pub struct Filtered {
     pub pixels: Vec<u8>,
     /// The milliseconds that it took.
     pub ms: f64,
-    /// What is wrong with the source, as JSON with `message` and `line`, if there is something.
+    /// What is wrong with the source, if anything, as JSON with `message` and `line`.
     pub error: Option<String>,
 }
 
-/// Runs the first entry point of `source` on a picture of red, green, blue and alpha. Of the bindings `picture` and `filtered` and the
-/// params `width`, `height` and `amount`, the kernel may leave out any but `filtered`.
+/// Runs the first entry point of `source` on a picture of red, green, blue and alpha. The kernel may leave out the
+/// binding `picture` and the params `width`, `height` and `amount`. It must have the binding `filtered`.
 #[wasm_bindgen]
 pub async fn filter(device: String, source: String, pixels: Vec<u8>, width: usize, amount: f32) -> Result<Filtered> {
     let device = Device::new(&device)?;
@@ -67,7 +67,7 @@ fn launched(device: &Device, source: &str, pixels: &[u8], width: usize, amount: 
     Ok(launch.dispatch([width, height, 1])?.remove(0))
 }
 
-/// Returns the kernel of a source: that of the last call, if it has the same.
+/// Returns the kernel of a source: the kernel of the last call, if it has the same source.
 fn compiled(source: &str) -> anygpu::Result<Arc<WgslKernel>> {
     if let Some(kernel) = with(&KERNEL, |last| last.clone()).and_then(|(of, kernel)| (of == source).then_some(kernel)) {
         return Ok(kernel);

@@ -1,4 +1,4 @@
-//! The training run that the page and `examples/native.rs` have in common: the same seed, the same batches, the same steps.
+//! The training run that the page and `examples/native.rs` share: the same seed, the same batches, the same steps.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ pub const BATCH: usize = LENET_RECIPE.batch_size;
 /// The number of passes over the images.
 pub const EPOCHS: u64 = 10;
 
-/// The mean and the deviation of the pixels of the built-in digits, on the scale of 0 to 1. Nets of the page take pixels that are
-/// standardised by them.
+/// The mean and the deviation of the pixels of the built-in digits, on the scale 0 to 1. Nets of the page take
+/// pixels that are standardised with them.
 pub const MEAN_AND_DEVIATION: [f32; 2] = [0.131_362, 0.308_609];
 
 /// Returns a loader over these digits: shuffled if it is for training.
@@ -54,7 +54,7 @@ impl Trainer {
     }
 }
 
-/// Returns how many of the images the net takes for what their labels say, as a tensor on its device.
+/// Returns the number of images that the net classifies as their labels say, as a tensor on its device.
 pub fn correct(net: &Sequential, device: &Device, images: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let classes = anygpu::no_grad(|| net.forward(&images.to(device)?))?.argmax(1)?;
     classes.eq(&labels.to(device)?)?.to_dtype(anygpu::DType::F32)?.sum_all()

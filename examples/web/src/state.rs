@@ -1,5 +1,5 @@
-//! What lasts from one call of the page to the next. A value is taken out or cloned, never borrowed across an `.await`: other calls run
-//! meanwhile.
+//! Values that last from one call of the page to the next. A value is taken out or cloned, never borrowed across an
+//! `.await`: other calls run meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ thread_local! {
     pub static TRAINED: RefCell<Option<Placed>> = const { RefCell::new(None) };
     /// The digits to train on, and those to measure the accuracy with.
     pub static DIGITS: RefCell<Option<[Arc<ImageSet>; 2]>> = const { RefCell::new(None) };
-    /// The number of the run that may go on: another number ends it.
+    /// The number of the run that may go on. Another number ends it.
     pub static RUN: Cell<u32> = const { Cell::new(0) };
     /// The model of a file, by the devices that it was used on.
     pub static MODELS: RefCell<HashMap<String, Model>> = RefCell::new(HashMap::new());
@@ -31,7 +31,7 @@ thread_local! {
     pub static KERNEL: RefCell<Option<(String, Arc<WgslKernel>)>> = const { RefCell::new(None) };
 }
 
-/// Returns what a function makes of a value.
+/// Returns the result of a function of a value.
 pub fn with<T, R>(value: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
     value.with_borrow_mut(f)
 }

@@ -42,8 +42,8 @@ pub fn stop() {
     RUN.set(RUN.get() + 1);
 }
 
-/// Trains until the last epoch or until it is stopped. `report` is given JSON; `pause` returns a promise that is kept when the worker
-/// has taken its messages. Returns whether the run came to its end.
+/// Trains until the last epoch or until it is stopped. `report` is given JSON. `pause` returns a promise that
+/// resolves when the worker has taken its messages. Returns whether the run was completed.
 #[wasm_bindgen]
 pub async fn train(device: String, report: Function, pause: Function) -> Result<bool> {
     stop();
@@ -106,7 +106,7 @@ pub async fn train(device: String, report: Function, pause: Function) -> Result<
         }
         let right: f32 = read(&right).await?.iter().sum();
         report(json!({"epoch": epoch + 1, "step": step, "accuracy": f64::from(right) / test.n as f64}));
-        // The rate is that of steps.
+        // The rate is the rate of the steps.
         let spent = since(measured);
         done.iter_mut().for_each(|(time, _)| *time += spent);
         last += spent;

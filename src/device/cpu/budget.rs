@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{host, huge_pages};
 use crate::error::{Error, Result};
 
-/// The available memory is read again after so many bytes were requested, since reading it opens several files.
+/// The available memory is read again after this many bytes were requested, since reading it opens several files.
 const STEP: u64 = 64 << 20;
-/// Memory that is left to the rest of the system, if that is less than a sixteenth of what is available.
+/// Memory that is left to the rest of the system, if it is less than a sixteenth of the available memory.
 const RESERVE: u64 = 256 << 20;
 
 /// Bytes that were granted and are not yet written, so that the system counts them as available.

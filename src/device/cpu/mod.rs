@@ -79,8 +79,8 @@ impl Cpu {
         recycled.map_or_else(|| self.fresh(class), Ok)
     }
 
-    /// A buffer that takes ownership of `data`, and returns it to the system: if the pool kept what it never gave, it
-    /// would grow with every batch of data.
+    /// Returns a buffer that owns `data`. Its memory goes back to the system, not to the pool: if the pool kept
+    /// memory that it never gave out, it would grow with every batch of data.
     #[expect(clippy::wrong_self_convention, reason = "the ledger that counts it is this one's")]
     pub(crate) fn from_words(&self, data: Vec<u32>) -> Arc<CpuBuffer> {
         self.pool.ledger.reserve(bytes(data.len()));

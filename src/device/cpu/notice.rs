@@ -1,7 +1,7 @@
 //! Says once that this crate was compiled without optimisation, when there is enough work on the CPU for it to matter.
 //!
-//! `build.rs` passes on the level of this crate. `debug_assertions` would not do: a `dev` profile that optimises its
-//! dependencies has them as well.
+//! `build.rs` passes on the optimisation level of this crate. `debug_assertions` would not do: a `dev` profile that
+//! optimises its dependencies has them as well.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The words of the results of ops after which the notice is due: 32 MiB, about one step of LeNet.
 const ENOUGH: usize = 8 << 20;
 
-const NOTICE: &str = "anygpu is compiled without optimisation, as dependencies of debug builds are, and computes \
+const NOTICE: &str = "anygpu is compiled without optimisation, as dependencies of debug builds are. It computes \
                       thirty times as slowly or more on `cpu`. Add these lines to Cargo.toml, or build with --release:\n\n\
                       [profile.dev.package.\"*\"]\nopt-level = 3\n";
 

@@ -1,4 +1,4 @@
-//! Memory for the loops of the host, from its pool and counted like that of tensors.
+//! Memory for the loops of the host. It comes from the host's pool and is counted like the memory of tensors.
 
 use anygpu_host::memory::{self, Memory};
 
@@ -21,7 +21,8 @@ impl Memory for HostMemory {
     }
 }
 
-/// Returns an error of the host's loops as one of this crate. It is no `From`, which would leave the errors of many closures unknown.
+/// Converts an error of the host's loops to one of this crate. It is not a `From`: then the error types of many
+/// closures could not be inferred.
 pub(crate) fn host_error(error: memory::Error) -> Error {
     let own = error.downcast_ref::<Error>().cloned();
     own.unwrap_or_else(|| Error::internal(error.to_string()))

@@ -7,11 +7,11 @@ use super::with_room;
 use crate::error::Error;
 use crate::util::regular_file;
 
-/// Returns the bytes of a regular file, no more than were there when it was opened.
+/// Returns the bytes of a regular file, at most as many as it had when it was opened.
 ///
 /// # Errors
 ///
-/// What `failed` makes of an error of the system; [`Error::OutOfMemory`].
+/// The error that `failed` makes of an error of the system; [`Error::OutOfMemory`].
 pub(crate) fn read_whole<E: From<Error>>(path: &Path, failed: impl Fn(io::Error) -> E) -> Result<Vec<u8>, E> {
     let (file, length) = regular_file::open(path).map_err(&failed)?;
     let size =

@@ -57,7 +57,7 @@ pub(crate) fn enumerate() -> Result<Vec<(AdapterInfo, Handle)>> {
     })
 }
 
-/// As [`enumerate`], for an executor.
+/// Asynchronous form of [`enumerate`].
 pub(crate) async fn adapters() -> Vec<(AdapterInfo, Handle)> {
     let adapters = instance().enumerate_adapters(Backends::all()).await;
     let found: Vec<_> = adapters.into_iter().filter_map(inspect).collect();
@@ -82,7 +82,7 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
     Some((info, Handle::new(adapter)))
 }
 
-/// Returns the description of an adapter that can compute, with these limits and features of a device on it.
+/// Returns the description of an adapter that can compute, for a device with these limits and features.
 pub(super) fn describe(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features: Features) -> Option<AdapterInfo> {
     let info = adapter.get_info();
     let api = match info.backend {
@@ -231,7 +231,8 @@ impl Gpu {
     }
 }
 
-/// Opens a device, with cooperative matrices if the adapter has such as the kernels take. If that fails, without them.
+/// Opens a device, with cooperative matrices if the adapter has the sizes that the kernels take. If that fails,
+/// opens it without them.
 async fn request(
     adapter: &wgpu::Adapter,
     plain: wgpu::DeviceDescriptor<'_>,
@@ -253,8 +254,8 @@ async fn request(
     adapter.request_device(&plain).await
 }
 
-/// Returns the rows and columns of an adapter's cooperative matrices of f16 with sums of f32; the larger size, if there are
-/// both. A workgroup of 64 invocations must consist of whole subgroups, of at least 8 invocations.
+/// Returns the rows and columns of an adapter's cooperative matrices of f16 with sums of f32: the larger size, if
+/// there are two. A workgroup of 64 invocations must consist of whole subgroups, of at least 8 invocations.
 fn cooperative_size(adapter: &wgpu::Adapter) -> Option<u32> {
     use wgpu::CooperativeScalarType::{F16, F32};
     let needed = Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16 | Features::SUBGROUP;

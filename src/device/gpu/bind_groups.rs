@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-/// Those that were used last are kept: at most twice as many.
+/// The number of bind groups in a generation. At most twice as many are kept.
 const GENERATION: usize = 512;
 
-/// A pipeline, the bytes of its params, its pages, and of each the first byte and the number of bytes that are bound.
+/// A pipeline, the bytes of its params, and its pages, each with the first byte and the number of bytes that are
+/// bound.
 pub(super) type Key = (u64, usize, Vec<(u64, (u64, u64))>);
 
-/// Bind groups in two generations. The older one is dropped when the newer one is full: what was not used for so long is
-/// not used again, as a rule. A bind group takes some kilobytes, and of work of ever new shapes none would come twice.
+/// Bind groups in two generations. The older one is dropped when the newer one is full: its bind groups are rarely
+/// needed again. A bind group takes some kilobytes, and work with ever new shapes never uses one twice.
 #[derive(Debug)]
 pub(super) struct BindGroups<B> {
     newer: HashMap<Key, B>,
@@ -39,7 +40,7 @@ impl<B: Clone> BindGroups<B> {
         self.newer.insert(key, bind_group);
     }
 
-    /// Drops those of any of these pages.
+    /// Drops the bind groups of any of these pages.
     pub(super) fn forget(&mut self, pages: &[u64]) {
         let without = |key: &Key, _: &mut B| !key.2.iter().any(|(page, _)| pages.contains(page));
         self.newer.retain(without);
@@ -68,7 +69,7 @@ mod tests {
             assert_eq!(all.get(&key(0)), Some(0), "used every time");
             assert!(all.newer.len() + all.older.len() <= 2 * GENERATION);
         }
-        // Of the others, those of the last generation are there.
+        // Of the others, only the last generation is there.
         let last = 10 * GENERATION - 1;
         assert_eq!([last, last - GENERATION + 2, 1].map(|id| all.get(&key(id)).is_some()), [true, true, false]);
         all.clear();

@@ -1,5 +1,5 @@
-//! Chains of elementwise kernels, which run as one kernel, and of those that follow a product or a convolution, which run as a
-//! part of it.
+//! Chains of elementwise kernels, which run as one kernel. A chain may begin with a product or a convolution: the
+//! elementwise kernels then run as a part of it.
 //!
 //! An elementwise kernel is not recorded at once. It is kept as the last step of a chain, until a kernel or a transfer
 //! comes that reads its results or writes what it reads, or that begins another chain. So is a product, as the first step.
@@ -47,7 +47,7 @@ pub(crate) fn operands(list: &[Operand]) -> [Option<Operand>; OPERANDS] {
 pub(crate) enum Operand {
     /// The element of this input of the kernel, which begins at this offset.
     Input(usize, usize),
-    /// As an input, but its so many elements, a multiple of four, are repeated.
+    /// As an input, but this many of its elements, a multiple of four, are repeated.
     Row(usize, usize, usize),
     /// As an input, but each of its `channels` elements is repeated `span` times, a multiple of four, and all of this again.
     Channel { index: usize, offset: usize, channels: usize, span: usize },
@@ -100,13 +100,13 @@ pub(super) struct Step {
 /// The kernels that are not recorded yet.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// The buffers that are read and no results of the chain, each once.
+    /// The buffers that are read and are not results of the chain, each once.
     pub inputs: Vec<Buffer>,
     pub steps: Vec<Step>,
     /// The numbers of the inputs that formulas read.
     read: Vec<usize>,
-    /// The numbers of the steps whose results the one kernel writes, as far as is known: no more are, since a result that nobody holds
-    /// any more stays so.
+    /// The numbers of the steps whose results the one kernel writes, as far as is known. There can only be fewer
+    /// later, since a result that nobody holds any more stays so.
     written: Vec<usize>,
     weight: usize,
 }
@@ -118,7 +118,8 @@ pub(super) struct Chains {
     pub known: HashMap<Identity, Known>,
     /// The kernels of formulas that were compiled: they can be recorded while the lock is held.
     pub compiled_steps: BTreeSet<u64>,
-    /// The kernels of chains, and those of chains that begin with a product, which are many for images of many sizes.
+    /// The number of compiled kernels: of chains, and of chains that begin with a product. The latter are many for
+    /// images of many sizes.
     pub compiled: [usize; 2],
 }
 
@@ -139,8 +140,8 @@ pub(super) enum Known {
 
 /// The total weight of the steps of a chain. Most formulas weigh 1.
 const MAX_WEIGHT: usize = 128;
-/// The same of a chain after a product, which has its formulas once for each element of a tile. Less than `HEAVY`, since the
-/// texts of the crate's functions are not in its kernel.
+/// The same for a chain after a product, whose kernel has the formulas once for each element of a tile. Less than
+/// `HEAVY`, since its kernel does not have the texts of the crate's functions.
 const MAX_WEIGHT_OF_PRODUCT: usize = 6;
 const _: () = assert!(MAX_WEIGHT_OF_PRODUCT < HEAVY);
 /// The weight of a formula that calls functions of the crate, which take long to compile.
@@ -190,7 +191,7 @@ impl Link {
 }
 
 impl Step {
-    /// Returns how many inputs the kernel has besides those of formulas.
+    /// Returns how many inputs the kernel has besides the inputs of formulas.
     fn own_bindings(&self) -> usize {
         match self.link {
             Link::Formula(_) => 0,
@@ -250,8 +251,8 @@ impl Chain {
             && self.bindings(kernel, call) <= gpu.caps.max_storage_buffers as usize
     }
 
-    /// Returns how many buffers the one kernel of the chain with this step binds: those of the product,
-    /// what formulas read, and the results that are written.
+    /// Returns how many buffers the one kernel of the chain with this step binds: the product's buffers, the
+    /// buffers that formulas read, and the results that are written.
     fn bindings(&mut self, kernel: &Kernel, call: &Pointwise) -> usize {
         let steps = &self.steps;
         self.written.retain(|&i| !steps[i].read || steps[i].output.is_alive());

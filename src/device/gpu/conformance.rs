@@ -1,10 +1,10 @@
 //! Whether a Vulkan driver says that it has passed Khronos' conformance tests.
 //!
-//! wgpu hides drivers that say they have not: those for Intel's Haswell and Broadwell, Microsoft's `dzn` of WSL, and new drivers of
-//! Mesa. This crate lists them, and tells so: what they compute can be checked.
+//! wgpu hides drivers that say they have not: the drivers for Intel's Haswell and Broadwell, Microsoft's `dzn` of
+//! WSL, and new drivers of Mesa. This crate lists them and says so: their results can be checked.
 
-/// Returns `false` if the driver of an adapter says that it has not passed the conformance tests of Vulkan. Other APIs say nothing
-/// of it, nor do drivers of Vulkan 1.1 and older without the extension.
+/// Returns `false` if the driver of an adapter says that it has not passed the conformance tests of Vulkan. Other
+/// APIs do not report it, nor do drivers of Vulkan 1.1 and older without the extension.
 pub(super) fn states(adapter: &wgpu::Adapter) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows))]
     if let Some(version) = vulkan::version(adapter) {

@@ -1,5 +1,5 @@
-//! What Vulkan, DirectX 12 and Metal tell of an adapter's memory. OpenGL and browsers tell nothing. No test has run on DirectX 12 and
-//! Metal yet.
+//! The memory of an adapter, as Vulkan, DirectX 12 and Metal report it. OpenGL and browsers do not report it. No
+//! test has run on DirectX 12 and Metal yet.
 
 use super::Handle;
 use crate::device::DriverMemory;
@@ -31,7 +31,7 @@ pub(super) fn total(adapter: &wgpu::Adapter) -> Option<u64> {
 }
 
 impl Handle {
-    /// Returns the bytes that there are and those that this process can still have.
+    /// Returns the total memory, and the memory that this process can still have.
     pub(crate) fn driver_memory(&self) -> Option<DriverMemory> {
         let memory = read(&self.adapter)?;
         Some(DriverMemory { total: memory.total, free: memory.free? })

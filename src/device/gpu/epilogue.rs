@@ -1,15 +1,15 @@
 //! Elementwise formulas as a part of a product or a convolution: its results go through them before they are written.
 //!
-//! The formulas are the function `put` of `shaders/common/put.wgsl`, by which the kernel writes each element of its result once. Its
-//! own params and inputs keep their places. The first result that is kept takes the place of its result; then come the inputs
-//! of the formulas, and their other results.
+//! The formulas become the function `put` of `shaders/common/put.wgsl`, with which the kernel writes each element
+//! of its result once. The product's own params and inputs keep their places. The first result that is kept takes
+//! the place of the product's result. Then come the inputs of the formulas, and their other results.
 
 use super::chain::Pointwise;
 use super::fused::Fused;
 use super::pipeline::Generated;
 use super::{Gpu, Kernel, ParamsAt, ShaderText, Signature};
 
-/// Words before those of the formulas: a zero, and padding.
+/// Words before the params of the formulas: a zero, and padding.
 const ZERO: [u32; 4] = [0; 4];
 
 impl Fused<'_> {
@@ -22,7 +22,7 @@ impl Fused<'_> {
         (words, product.groups)
     }
 
-    /// Returns the function `put`, after its bindings, of which so many belong to the product.
+    /// Returns the function `put`, after its bindings. The first `bindings` of them belong to the product.
     fn put(&self, bindings: usize) -> String {
         let kept = self.kept();
         let mut text = String::new();
@@ -46,7 +46,7 @@ impl Fused<'_> {
         text + "}\n"
     }
 
-    /// Returns the members that follow those of the product's params, and have the words of [`ZERO`] and of the formulas.
+    /// Returns the members after the product's params. They have the words of [`ZERO`] and of the formulas.
     fn members_of_epilogue(&self) -> String {
         format!("    zero: u32,\n    zero1: u32,\n    zero2: u32,\n    zero3: u32,\n{}", self.members())
     }

@@ -55,8 +55,8 @@ impl Gpu {
         Ok((record, position as u32 + 1))
     }
 
-    /// Says that a kernel was recorded that can find a fault. Before, a wait, which may be that of another thread or of a trial, would
-    /// look for it too early, and none would look for it later.
+    /// Notes that a kernel was recorded that can find a fault. It must not be called earlier: a wait of another
+    /// thread or of a trial would then look for the fault too early, and none would look for it later.
     pub(super) fn expect_fault(&self) {
         self.faults.expected.store(true, Ordering::Release);
     }

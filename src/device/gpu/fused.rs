@@ -21,9 +21,9 @@ pub(super) struct Read {
 pub(super) enum Place {
     /// At the same place.
     Element,
-    /// Among so many, which are repeated.
+    /// Among this many elements, which are repeated.
     Row(usize),
-    /// Among so many channels, each for a span of results.
+    /// Among this many channels, each for a span of results.
     Channel { channels: usize, span: usize },
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Fused<'a> {
     /// The kernel whose results the formulas take if they are a part of it, and its inputs: see [`epilogue`](super::epilogue).
     product: Option<(&'a Kernel, usize)>,
     functions: Vec<&'static str>,
-    /// The input buffers, each once, without those of the product.
+    /// The input buffers, each once, without the product's buffers.
     pub bound: Vec<usize>,
     /// All that is read, each once.
     pub reads: Vec<Read>,
@@ -169,7 +169,7 @@ impl<'a> Fused<'a> {
         (words, grid_of(self.count.div_ceil(4 * vectors)))
     }
 
-    /// Appends the places of what is read, in vectors of so many elements, and the parameters of the steps.
+    /// Appends the places of what is read, in vectors of `vector` elements, and the parameters of the steps.
     pub fn extend_params(&self, words: &mut Vec<u32>, vector: usize) {
         for Read { offset, place, .. } in &self.reads {
             let word = |elements: usize| (elements / vector) as u32;
@@ -199,7 +199,7 @@ impl<'a> Fused<'a> {
         Signature { params: ParamsAt::of(words, max_immediates), buffers, exact: false }
     }
 
-    /// Returns the words of the params, of which so many come before those of the formulas.
+    /// Returns the words of the params, if `before` words come before the params of the formulas.
     pub fn words(&self, before: usize) -> usize {
         before + 4 * self.reads.len() + (2 * self.args.len()).next_multiple_of(4)
     }
@@ -266,7 +266,8 @@ impl<'a> Fused<'a> {
     /// result of the product if there is one.
     pub fn function_text(&self, kept: &[usize]) -> String {
         let mut text = String::from("\nalias T = f32;\nalias R = f32;\nconst SIGNED = false;\n");
-        // A compiler must not merge the operations of two steps: their results would differ from those of single kernels.
+        // A compiler must not merge the operations of two steps: their results would differ from the results of
+        // single kernels.
         text += "fn rounded(x: f32) -> f32 {\n    return bitcast<f32>(bitcast<u32>(x) ^ p.zero);\n}\n";
         let mut formulas: Vec<&str> = Vec::new();
         for formula in self.steps.iter().filter_map(|step| step.formula) {

@@ -17,7 +17,7 @@ pub(super) struct Health {
     trouble: Mutex<Trouble>,
     /// Whether the device is to be lost, for a test.
     expected: AtomicBool,
-    /// Whether the handlers of the device are those of the program that opened it.
+    /// Whether the handlers of the device belong to the program that opened it.
     is_shared: bool,
     /// Scopes that have ended, and whose errors are not known yet.
     unknown: Mutex<Vec<oneshot::Receiver<()>>>,
@@ -82,7 +82,7 @@ impl Health {
         }
     }
 
-    /// Calls `f`, and keeps the errors of its commands that would go to the handler of the program.
+    /// Calls `f`, and keeps the errors of its commands that would otherwise go to the program's handler.
     pub(super) fn observe<R>(self: &Arc<Self>, device: &wgpu::Device, f: impl FnOnce() -> R) -> R {
         use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
 

@@ -1,4 +1,4 @@
-//! What programs that use wgpu themselves exchange with this crate: devices, buffers and textures.
+//! Devices, buffers and textures that programs which use wgpu themselves share with this crate.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,34 +20,34 @@ pub(crate) enum Copy {
     FromTexture,
 }
 
-/// What a device knows of buffers of programs.
+/// The buffers of programs that a device knows.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    /// Those that are tensors.
+    /// The buffers that are tensors.
     adopted: Mutex<Vec<(wgpu::Buffer, WeakBuffer)>>,
     /// The layout of a bind group of one buffer, by which wgpu says whether it can be bound.
     layout: OnceLock<wgpu::BindGroupLayout>,
 }
 
 impl Device {
-    /// Returns a device of wgpu as a device of this crate, which shares it with the program that made it: tensors and the
-    /// program's own buffers and textures are then in one memory, and nothing is copied between them. Its name is `wgpu:0`,
-    /// `wgpu:1` and so on, by which [`Device::new`] does not find it. Call this once for a device: what it returns twice are two
-    /// devices to this crate.
+    /// Returns a device of wgpu as a device of this crate. The program that made it shares it: tensors and the
+    /// program's own buffers and textures are in the same memory, and nothing is copied between them. The device's
+    /// name is `wgpu:0`, `wgpu:1` and so on; [`Device::new`] does not find it. Call this once for each device: a
+    /// second call returns a handle that this crate takes for another device.
     ///
-    /// The more of the adapter's limits and features the program requests, the more of this crate's kernels can run. With wgpu's
-    /// default limits, no tensor can be larger than 128 MiB. `SHADER_F16`, `SUBGROUP`, `SUBGROUP_BARRIER` and `IMMEDIATES` are
-    /// used if they are there.
+    /// The more of the adapter's limits and features the program requests, the more of this crate's kernels can
+    /// run. With wgpu's default limits, no tensor can be larger than 128 MiB. The features `SHADER_F16`,
+    /// `SUBGROUP`, `SUBGROUP_BARRIER` and `IMMEDIATES` are used if the device has them.
     ///
-    /// The handlers for uncaptured errors and for the loss of the device stay those of the program. Errors of this crate's
-    /// commands are returned by its methods, but for a driver that has no memory for anything else than a tensor: that error goes
-    /// to the program's handler. On OpenGL, wgpu panics in a thread that waits for 6 s while another one calls the driver: use such
-    /// a device in one thread.
+    /// The program's handlers for uncaptured errors and for the loss of the device stay in place. This crate's
+    /// methods return the errors of its commands, with one exception: if the driver has no memory for something
+    /// other than a tensor, that error goes to the program's handler. On OpenGL, wgpu panics in a thread that waits
+    /// for 6 s while another thread calls the driver: use such a device in one thread.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceUnavailable`] if the device cannot run compute kernels; [`Error::InvalidArgument`] if the queue is that of
-    /// another device.
+    /// [`Error::DeviceUnavailable`] if the device cannot run compute kernels; [`Error::InvalidArgument`] if the
+    /// queue belongs to another device.
     ///
     /// ```
     /// use anygpu::{Device, Tensor, wgpu};
@@ -70,10 +70,10 @@ impl Device {
         device.map_err(|error| error.instead("Device::from_wgpu", "Device::from_wgpu_async"))
     }
 
-    /// As [`Device::from_wgpu`], for an executor: in a browser, where that would wait.
+    /// Asynchronous form of [`Device::from_wgpu`], for a browser, where that call would wait.
     ///
     /// # Errors
-    /// Those of [`Device::from_wgpu`].
+    /// The errors of [`Device::from_wgpu`].
     pub async fn from_wgpu_async(
         adapter: &wgpu::Adapter,
         device: &wgpu::Device,
@@ -86,7 +86,7 @@ impl Device {
             return Err(Error::DeviceUnavailable { device: name, reason });
         };
         if !is_queue_of(queue, device) {
-            let detail = "the queue is that of another device: give the two that request_device has returned together";
+            let detail = "the queue belongs to another device: pass the two that request_device has returned together";
             return Err(Error::argument("from_wgpu", detail));
         }
         let gpu = Arc::new(Gpu::shared(adapter, device, queue, &name).await?);
@@ -97,10 +97,11 @@ impl Device {
         Ok(Device(Inner { info, backend }.into()))
     }
 
-    /// Returns the device and the queue of wgpu that this device is, opened: for commands of your own on its tensors'
-    /// [buffers](crate::interop::WgpuBuffer). See there for the order of commands.
+    /// Returns the wgpu device and queue of this device. Opens the device. Use them for your own commands on the
+    /// [buffers](crate::interop::WgpuBuffer) of its tensors; the order of commands is described there.
     ///
-    /// Errors of your commands that no error scope of yours captures are returned by a later call of this crate on the device.
+    /// If none of your error scopes captures an error of your commands, a later call of this crate on the device
+    /// returns it.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Gpu`] if it is a buffer of another device, or cannot be bound.
+    /// [`Error::Gpu`] if the buffer belongs to another device, or cannot be bound.
     pub(crate) fn adopt(&self, raw: &wgpu::Buffer, words: usize) -> Result<Buffer> {
         self.check()?;
         let mut adopted = sync::lock(&self.programs.adopted);
@@ -134,7 +135,7 @@ impl Gpu {
         if let Some(same) = same {
             let (has, name) = (same.len() * 4, &self.name);
             let smaller = || {
-                self.error(format!("the buffer is a tensor of {has} bytes on {name} already: make the longest first"))
+                self.error(format!("the buffer is already a tensor of {has} bytes on {name}: make the longest first"))
             };
             return if same.len() >= words { Ok(same) } else { Err(smaller()) };
         }
@@ -182,7 +183,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Gpu`] if wgpu refuses the copy, for example because the texture is one of another device.
+    /// [`Error::Gpu`] if wgpu refuses the copy, for example because the texture belongs to another device.
     pub(crate) fn copy_texture(&self, copy: Copy, buffer: &Buffer, texture: &wgpu::Texture, row: u32) -> Result<()> {
         self.check()?;
         let mut recorder = self.recorder()?;
@@ -206,8 +207,8 @@ impl Gpu {
     }
 }
 
-/// Returns whether a queue is that of a device. Work of one that is not would be an error of another device, for which wgpu's
-/// handler panics; but its end is told when that other device is polled, and not when this one is.
+/// Returns whether a queue belongs to a device. If it does not, its work would be an error of another device, for
+/// which wgpu's handler panics. But its end is reported when that other device is polled, and not when this one is.
 fn is_queue_of(queue: &wgpu::Queue, device: &wgpu::Device) -> bool {
     /// Another thread that polls may have taken the call and not made it yet.
     const GRACE: Duration = Duration::from_millis(500);

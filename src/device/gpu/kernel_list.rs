@@ -29,7 +29,7 @@ fn line(key: &Key) -> String {
     line
 }
 
-/// The longest line, in bytes, and the most constants of a kernel: those of this crate have some hundred bytes.
+/// The longest line, in bytes, and the most constants of a kernel: lines of this crate have some hundred bytes.
 const LONGEST: usize = 4096;
 const MOST_CONSTANTS: usize = 64;
 
@@ -81,7 +81,7 @@ pub(crate) fn fuzz(line: &str, most: usize) -> bool {
 
 impl Gpu {
     /// Returns a line for each kernel that the device keeps, in the order in which they were compiled. Kernels that were made at
-    /// run time, and those of users, are not in it.
+    /// run time, and users' kernels, are not in it.
     pub(crate) fn kernel_lines(&self) -> Vec<String> {
         self.compiled_keys().iter().map(line).collect()
     }

@@ -1,5 +1,6 @@
-//! Tells a tool of every kernel before it runs, with its text, its parameters and its buffers. Without an observer it costs
-//! a load of a word for each kernel. It has types of wgpu, so it is there with the feature `wgpu` only.
+//! Tells a tool about every kernel before it runs, with its text, its parameters and its buffers. Without an
+//! observer, this costs the load of one word for each kernel. It has types of wgpu, so it exists only with the
+//! feature `wgpu`.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +10,16 @@ use super::queue::{Dispatch, Recorder};
 use super::{Gpu, ParamsAt, Pipeline};
 use crate::error::Result;
 
-/// What a tool does with the kernels of all devices of the process, but those that only try a variant.
+/// What a tool does with the kernels of all devices of the process, except kernels that only try a variant.
 pub trait Observer: Send + Sync {
-    /// Returns whether [`launched`](Self::launched) is to be called for this kernel. It is called often, and the kernels before
-    /// this one have not run.
+    /// Returns whether [`launched`](Self::launched) is to be called for this kernel. It is called often. The
+    /// kernels before this one have not run yet.
     fn wants(&self, launch: &Launch<'_>) -> bool;
 
-    /// Is called before the kernel is recorded, after those before it were submitted.
+    /// Is called before the kernel is recorded. The kernels before it have been submitted.
     fn launched(&self, launch: &Launch<'_>);
 
-    /// Returns whether the kernel shall not run: what it writes is then left as it is.
+    /// Returns whether to skip the kernel. The buffers that it writes then keep their contents.
     fn skips(&self, launch: &Launch<'_>) -> bool;
 }
 
@@ -33,7 +34,7 @@ pub struct Launch<'a> {
     pub source: &'a KernelSource,
     /// The words of the params.
     pub params: &'a [u32],
-    /// Where it reads them.
+    /// Where the kernel reads the params.
     pub params_at: ParamsPlace,
     /// Its storage buffers.
     pub buffers: Vec<BoundBuffer<'a>>,
@@ -80,7 +81,7 @@ pub struct BoundBuffer<'a> {
     pub offset: u64,
     /// The bytes that are bound.
     pub bytes: u64,
-    /// The bytes of them that are the tensor's.
+    /// The number of bound bytes that belong to the tensor.
     pub used: u64,
 }
 
@@ -92,7 +93,7 @@ thread_local! {
     static TRIES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as it lives, the kernels of this thread only try a variant.
+/// While this lives, the kernels of this thread only try a variant.
 #[must_use]
 pub(super) struct Trial(bool);
 
@@ -108,13 +109,13 @@ impl Drop for Trial {
     }
 }
 
-/// Sets the observer. Kernels that were compiled before are not told of: set it before a device is opened.
+/// Sets the observer. Set it before a device is opened: it is not told about kernels that were compiled before.
 pub fn observe_launches(observer: Arc<dyn Observer>) {
     *OBSERVER.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(observer);
     OBSERVED.store(true, Ordering::Release);
 }
 
-/// Lets software adapters that are opened from now on run the kernels that hardware would run.
+/// Makes software adapters that are opened from now on run the kernels that hardware would run.
 pub fn choose_kernels_as_on_hardware() {
     AS_HARDWARE.store(true, Ordering::Release);
 }
@@ -124,7 +125,7 @@ pub(super) fn as_on_hardware() -> bool {
     AS_HARDWARE.load(Ordering::Acquire)
 }
 
-/// Returns what is kept of the source of a kernel that is compiled.
+/// Returns the part of a compiled kernel's source that is kept.
 pub(super) fn kept(text: &str, entry: &str, constants: &[(&str, f64)]) -> Option<Box<KernelSource>> {
     OBSERVED.load(Ordering::Acquire).then(|| {
         let constants = constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
@@ -133,7 +134,7 @@ pub(super) fn kept(text: &str, entry: &str, constants: &[(&str, f64)]) -> Option
 }
 
 impl Gpu {
-    /// Tells the observer of a dispatch that is about to be recorded, and returns whether it shall not be.
+    /// Tells the observer about a dispatch that is about to be recorded. Returns whether to skip the dispatch.
     pub(super) fn tell_observer(&self, recorder: &mut Recorder, dispatch: &Dispatch<'_>) -> Result<bool> {
         if !OBSERVED.load(Ordering::Acquire) || TRIES.get() {
             return Ok(false);

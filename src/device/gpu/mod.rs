@@ -3,8 +3,8 @@
 //! - `adapter.rs` lists adapters and opens one;
 //! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
 //! - `kernel.rs` has a [`Kernel`] as plain data, which `pipeline.rs` compiles, once;
-//! - `chain.rs` has elementwise kernels that may become one, or a part of the kernel before them; `chain_record.rs` keeps and
-//!   records them, `fused.rs` has the text of that one, `epilogue.rs` that of the part;
+//! - `chain.rs` has elementwise kernels that may become one, or a part of the kernel before them; `chain_record.rs`
+//!   keeps and records them, `fused.rs` has the text of the one kernel, `epilogue.rs` the text of the part;
 //! - `bind_groups.rs` keeps the bind groups that were used last;
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pacing.rs` limits the time of a submit;
@@ -192,13 +192,14 @@ impl Gpu {
         }
     }
 
-    /// Returns an error with this message, or the loss of the device, whose consequence anything else is.
+    /// Returns an error with this message. If the device is lost, returns that error, since anything else follows
+    /// from it.
     fn error(&self, message: impl Into<String>) -> Error {
         let lost = self.alive().err();
         lost.unwrap_or_else(|| Error::Gpu { device: self.name.clone(), message: message.into() })
     }
 
-    /// Returns an error if a program has destroyed a buffer that it had a handle of.
+    /// Returns an error if a program has destroyed a buffer of which it had a handle.
     fn check_usable(&self, buffer: &Buffer) -> Result<()> {
         if buffer.is_private() || self.is_usable(&buffer.page().raw) {
             return Ok(());

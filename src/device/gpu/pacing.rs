@@ -1,8 +1,8 @@
 //! Submits of a limited time, so that others get their turns on the adapter: the frames of a window, for instance.
 //!
-//! A batch has as many kernels as took the limit before. Two batches at most are in flight: before a kernel is recorded, while no
-//! lock is held, its thread waits for the older one. Without a limit, batches have a number of kernels that does not depend on
-//! their time, and wait for nothing.
+//! A batch has as many kernels as took the limit before. At most two batches are in flight: before a thread records
+//! a kernel, it waits for the older one, while it holds no lock. Without a limit, the number of kernels in a batch
+//! does not depend on their time, and nothing waits.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use super::queue::LAST_BATCH;
 use crate::error::Result;
 use crate::util::{sync, waiting};
 
-/// A wait that is shorter found the batch done already, so that its time is at most the one since its submit.
+/// If a wait is shorter than this, the batch was done already: its time is at most the time since its submit.
 const DONE: Duration = Duration::from_micros(50);
 /// The most full batches in flight: one that the device computes, and one for when it is done.
 const IN_FLIGHT: usize = 2;
@@ -50,7 +50,7 @@ impl Pacing {
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
-    /// Returns the most kernels of the next batch, of which there are `otherwise` without a limit.
+    /// Returns the most kernels of the next batch; `otherwise` if there is no limit.
     pub(super) fn most_kernels(&self, otherwise: usize) -> usize {
         if self.limit().is_some() { self.kernels.load(Ordering::Relaxed).max(1) } else { otherwise }
     }
@@ -63,8 +63,8 @@ impl Pacing {
         }
     }
 
-    /// Returns the oldest batch, if there are as many in flight as there may be. In a browser, which nothing holds up, there may be any
-    /// number.
+    /// Returns the oldest batch, if the most allowed batches are in flight. In a browser, nothing may wait, so
+    /// there may be any number of them.
     fn too_many(&self) -> Option<Batch> {
         let mut batches = sync::lock(&self.batches);
         if !waiting::CAN_BLOCK {
@@ -74,13 +74,14 @@ impl Pacing {
     }
 }
 
-/// Returns how many kernels take the limit, if so many took `time`, or less if the device was done before it was asked.
+/// Returns how many kernels take the limit, if `kernels` of them took `time`; less than `time` if `or_less`, when
+/// the device was done before it was asked.
 fn kernels_within(limit: Duration, kernels: usize, time: Duration, or_less: bool) -> usize {
     let each = time.as_secs_f64() / kernels.max(1) as f64;
     let fitting = (limit.as_secs_f64() / each.max(1e-9)).clamp(1.0, LAST_BATCH as f64) as usize;
     match or_less {
         false => fitting,
-        // No more than is known to fit, but for a batch that took less than half of the limit with all that was around it.
+        // No more than is known to fit, except after a batch that took less than half of the limit in all.
         true => fitting.max(kernels).min(2 * kernels).min(LAST_BATCH),
     }
 }

@@ -92,7 +92,7 @@ impl Key {
         }
     }
 
-    /// Returns a number for the properties, in less time: of texts, it takes the place in memory.
+    /// Returns a hash of the properties. It takes less time than theirs: of texts, it takes the place in memory.
     pub fn hashed(kernel: &Kernel) -> u64 {
         let mut hasher = DefaultHasher::new();
         let texts = [kernel.shader.name, kernel.entry, kernel.header].map(|text| text.as_ptr() as usize);
@@ -108,7 +108,7 @@ impl Key {
 /// many sizes compiles many of them, of 0.1 to 0.3 MB each.
 pub(super) const MAX_PIPELINES: usize = 512;
 
-/// The pipelines of a device. Where there are too many, a quarter of them goes, those that were not used for longest.
+/// The pipelines of a device. If there are too many, the quarter that was not used for longest is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Cache(Mutex<Pipelines>);
 

@@ -20,11 +20,12 @@ const KEEP_BYTES: u64 = 1 << 30;
 /// address −1.
 const DRIVER_BLOCK: u64 = 256 << 20;
 
-/// A free page is dropped that so many bind groups were made of, if it is small: wgpu's buffer keeps some 300 bytes of each that is
-/// gone, up to twice as many as were alive at once, and never fewer than before. A page that is used by the same kernels again and
-/// again gets none.
+/// A small free page is dropped after this many bind groups were made of it. wgpu's buffer keeps some 300 bytes for
+/// each bind group that is gone: up to twice as many as were alive at once, and never fewer than before. A page
+/// that the same kernels use again and again gets no new bind groups.
 const MOST_BIND_GROUPS: u32 = 64;
-/// The most bytes of such a page. Large ones would move within the blocks that wgpu has of the driver, and touch more of them.
+/// The most bytes of such a page. Large pages would move within the blocks that wgpu has of the driver, and touch
+/// more of them.
 const RENEWED_BYTES: u64 = 256 << 10;
 
 #[cfg(test)]
@@ -102,9 +103,9 @@ impl Buffer {
         self.part.map_or(self.whole.words, |(_, len)| len)
     }
 
-    /// Returns a part of the buffer for kernels, which find the word `start` at 0. Its identity is that of the whole. `start` is a
-    /// multiple of [`BINDING_ALIGNMENT`], and so is `len` of a part that is written, unless it is the last one: kernels may write
-    /// the rest of its last vector of four words.
+    /// Returns a part of the buffer for kernels, which find the word `start` at 0. The part has the identity of the
+    /// whole buffer. `start` is a multiple of [`BINDING_ALIGNMENT`], and so is `len` of a part that is written,
+    /// unless it is the last one: kernels may write the rest of its last vector of four words.
     pub(crate) fn part(&self, start: usize, len: usize) -> Buffer {
         let before = self.part.map_or(0, |(first, _)| first);
         debug_assert!(start.is_multiple_of(BINDING_ALIGNMENT) && start + len <= self.len());
@@ -116,8 +117,8 @@ impl Buffer {
         self.part.is_some()
     }
 
-    /// Returns the first byte that a kernel binds and the number of bytes: all of the page, or those of a part as whole vectors of
-    /// four words.
+    /// Returns the first byte that a kernel binds and the number of bytes: all of the page, or the bytes of the
+    /// part as whole vectors of four words.
     pub(super) fn bound(&self) -> (u64, u64) {
         let page = self.page().raw.size();
         let Some((first, len)) = self.part else { return (0, page) };
@@ -220,7 +221,7 @@ impl Pool {
         self.ledger.reset_peak();
     }
 
-    /// Says that a wait has ended: what was recorded before it is done.
+    /// Notes that a wait has ended: the work recorded before it is done.
     pub(super) fn all_written(&self) {
         sync::lock(&self.unwritten).clear();
     }
@@ -241,8 +242,8 @@ impl Pool {
         }
     }
 
-    /// Takes a free page of a class that can still be used. The program may have destroyed one that it had a handle of, and a browser may
-    /// have had no memory for one.
+    /// Takes a free page of a class that can still be used. The program may have destroyed a page of which it had a
+    /// handle, and a browser may have had no memory for a page.
     fn take(&self, bytes: u64, is_usable: impl Fn(&Page) -> bool) -> Option<Arc<Page>> {
         loop {
             let page = sync::lock(&self.free).get_mut(&bytes).and_then(Vec::pop)?;
@@ -315,7 +316,7 @@ impl Gpu {
     /// Returns the bytes of the page of a buffer.
     fn bytes_of(&self, words: usize) -> u64 {
         let most = self.caps.max_binding_words;
-        // Those that are bound in parts are few, and a class would waste much.
+        // Buffers that are bound in parts are few, and a class would waste much.
         let words = if words <= most { class_of(words).min(most) } else { words.next_multiple_of(BINDING_ALIGNMENT) };
         words.min(self.caps.max_buffer_words) as u64 * 4
     }
@@ -378,7 +379,7 @@ impl Gpu {
         Ok(page)
     }
 
-    /// Creates a page, or returns that there is no memory; of a software adapter, how much the host has.
+    /// Creates a page, or returns that there is no memory; for a software adapter, with how much the host has.
     fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let created = self.create_buffer(bytes, usage)?;

@@ -33,8 +33,8 @@ pub(super) fn flushes_subnormals(gpu: &Gpu) -> Result<bool> {
     Ok(gpu.download(&results, 0, expected.len())? != expected.map(f32::to_bits))
 }
 
-/// Returns whether wgpu compiles for DirectX 12 with FXC, having found no other compiler. It does not tell; it keeps the library of
-/// the other one loaded.
+/// Returns whether wgpu compiles for DirectX 12 with FXC, having found no other compiler. wgpu does not report it,
+/// but keeps the library of the other compiler loaded.
 pub(super) fn compiles_with_fxc() -> bool {
     #[cfg(windows)]
     {

@@ -4,10 +4,11 @@
 //! objects of LLVM while those threads use them, and a process that has done its work crashes. So `exit` waits for the
 //! devices first, and no thread gives them more work from then on. Adapters of other kinds have no such threads.
 //!
-//! LLVM makes some of its objects when it first compiles, and `exit` destroys first what was made last. If the driver's cache has all
-//! kernels of a process but one, and the process ends while that one is compiled, `exit` destroys these before it comes to wait, and the
-//! process may crash: seen at 3 of 32 such ends on Mesa 22's llvmpipe (GL). With a small kernel that was compiled when the device was
-//! opened it was 1 of 22, so that this is not done.
+//! LLVM makes some of its objects when it first compiles, and `exit` destroys first what was made last. The
+//! driver's cache may have all kernels of a process except one. If the process ends while that one is compiled,
+//! `exit` destroys these objects before it comes to wait, and the process may crash: seen at 3 of 32 such ends on
+//! Mesa 22's llvmpipe (GL). With a small kernel that was compiled when the device was opened it was 1 of 22, so
+//! this is not done.
 
 use std::sync::{Arc, RwLockReadGuard};
 

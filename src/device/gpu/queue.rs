@@ -36,7 +36,7 @@ const MAX_PENDING: usize = 4 << 20;
 pub(crate) struct Dispatch<'a> {
     pub pipeline: &'a Pipeline,
     pub params: &'a [u32],
-    /// Those of the pipeline's signature.
+    /// The buffers of the pipeline's signature.
     pub buffers: &'a [&'a Buffer],
     /// Workgroups in x, y, z.
     pub groups: [u32; 3],
@@ -215,7 +215,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Writes a line to the log for a kernel: its name, and the bytes of the buffers that it reads and of those that it writes.
+    /// Writes a line to the log for a kernel: its name, the bytes of the buffers that it reads, and the bytes of
+    /// the buffers that it writes.
     fn trace(&self, pipeline: &Pipeline, buffers: &[&Buffer]) {
         const TARGET: &str = "anygpu::kernels";
         if !log::log_enabled!(target: TARGET, log::Level::Trace) {
@@ -273,7 +274,8 @@ impl Gpu {
         let bound = |buffer: &Buffer| if exact { (0, buffer.len() as u64 * 4) } else { buffer.bound() };
         let pages = buffers.iter().map(|buffer| (buffer.page().id, bound(buffer)));
         let key = (pipeline.id, slot, pages.collect());
-        // A kept one would keep the program's buffer, or hide that the program has destroyed the pool's.
+        // A kept bind group would keep the program's buffer, or hide that the program has destroyed the pool's
+        // buffer.
         let private = buffers.iter().all(|buffer| buffer.is_private());
         if let Some(bind_group) = recorder.bind_groups.get(&key).filter(|_| private) {
             return Ok(bind_group);

@@ -169,8 +169,8 @@ impl Gpu {
         Ok(Begun { reads, fault, _grants: self.pool.take_unwritten() })
     }
 
-    /// Returns the words, or the errors that belong to them: other calls get those of other work. `ended` is when the device had
-    /// done what was recorded before.
+    /// Returns the words, or the errors that belong to them: other calls get the errors of other work. `ended` is
+    /// when the device had done what was recorded before.
     pub(super) async fn finish(&self, begun: Begun, len: usize, ended: &mut Option<Instant>) -> Result<Vec<u32>> {
         let mut words = with_room(len)?;
         for mut read in begun.reads {

@@ -55,7 +55,7 @@ thread_local! {
     static NOW: RefCell<Option<Rerun>> = const { RefCell::new(None) };
 }
 
-/// The reads until this is dropped are those of a part.
+/// While this lives, the reads count as the reads of a part.
 pub(crate) struct PartReads(Part);
 
 impl PartReads {
@@ -103,9 +103,8 @@ impl Rerun {
 
 /// Returns the result of `f`, which reads from these devices, without waiting within it: it may run several times. Where threads may wait,
 /// it runs once.
-///
 /// # Errors
-/// Those of `f`.
+/// The errors of `f`.
 pub(crate) async fn rerun<T>(gpus: &[&Gpu], mut f: impl FnMut() -> Result<T>) -> Result<T> {
     if waiting::CAN_BLOCK {
         return f();
@@ -124,7 +123,8 @@ pub(crate) fn is_in_rerun() -> bool {
     !waiting::CAN_BLOCK && NOW.with_borrow(Option::is_some)
 }
 
-/// Returns what an earlier run of this work has made at this place, or makes it; with its number among those of the work.
+/// Returns what an earlier run of this work has made at this place, or makes it. Also returns its number among what
+/// the work has kept.
 pub(crate) fn kept<T: Send + Sync + 'static>(make: impl FnOnce() -> T) -> (usize, Arc<T>) {
     let earlier = NOW.with_borrow_mut(|now| {
         let now = now.as_mut()?;

@@ -126,7 +126,7 @@ pub(crate) const fn stem(path: &'static str) -> &'static str {
     path.split_at(at).1
 }
 
-/// Expands to the text of a file in `shaders/`, by its path there without the extension.
+/// Expands to the text of a file in `shaders/`, given its path there without the extension.
 macro_rules! wgsl {
     ($path:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $path, ".wgsl"))

@@ -266,7 +266,7 @@ impl Gpu {
         result
     }
 
-    /// Records the times of the kernels of a set, which has none then. Times that cannot be read are missed.
+    /// Records the times of the kernels of a set, and empties the set. Times that cannot be read are missed.
     fn record_times(&self, record: &Record, clock: Clock, set: &mut QuerySet) -> Result<()> {
         let times = self.resolved(set, set.kernels.len());
         let ticks = times.as_deref().unwrap_or_default();

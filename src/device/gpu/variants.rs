@@ -23,7 +23,7 @@ pub(crate) struct Variant<P, W = ()> {
     pub entry: &'static str,
     /// Returns whether an adapter has what the variant needs.
     pub fits: fn(&Caps) -> bool,
-    /// The params that the variant is for.
+    /// The params for which the variant may be chosen.
     pub suits: Suits<P>,
     /// The grid of the variant.
     pub grid: Grid<P>,
@@ -33,7 +33,7 @@ pub(crate) struct Variant<P, W = ()> {
 #[derive(Debug)]
 pub(crate) enum Suits<P> {
     All,
-    /// Those for which the function returns true.
+    /// The params for which the function returns true.
     Some(fn(&P) -> bool),
     /// None: it runs only where the op table asks for it.
     OnDemand,
@@ -85,7 +85,7 @@ pub(crate) trait AnyFamily: Sync {
     /// Returns the variants that may be chosen if all are correct, in their order.
     fn wanted(&self, caps: &Caps) -> Vec<&'static str>;
 
-    /// Tries a variant, and returns whether it is correct. If it is not, nothing follows from that.
+    /// Tries a variant, and returns whether it is correct. An incorrect variant has no consequences here.
     fn attempt(&self, gpu: &Gpu, variant: &'static str) -> Result<bool>;
 }
 
@@ -140,7 +140,8 @@ impl<P, W> Family<P, W> {
 pub(super) struct Choices(Mutex<HashMap<&'static str, Arc<Mutex<Choice>>>>);
 
 impl Choices {
-    /// Returns the choice of a family, which is locked during its trials alone: these may need variants of other families.
+    /// Returns the choice of a family. Each family is locked by itself during its trials: these may need variants
+    /// of other families.
     fn of(&self, family: &'static str) -> Arc<Mutex<Choice>> {
         Arc::clone(sync::lock(&self.0).entry(family).or_default())
     }
@@ -192,7 +193,7 @@ impl Gpu {
     /// As [`Gpu::variant`].
     pub(super) async fn try_variants(&self) -> Result<()> {
         let families = || inventory::iter::<&'static dyn AnyFamily>();
-        // All at the same time. An error may be that of another trial; so only what is correct counts.
+        // All at the same time. An error may come from another trial; so only correct results count.
         let of = |family: &&'static dyn AnyFamily| {
             let family = *family;
             family.wanted(&self.caps).into_iter().map(move |name| (family, name, Rerun::default()))
@@ -228,8 +229,8 @@ impl Gpu {
         Ok(self.is_correct(family, variant, &mut choice, last)?.then_some(variant))
     }
 
-    /// Returns the first correct variant for some params or, without params, the first one that is for all; then those
-    /// before it are tried too.
+    /// Returns the first correct variant for some params. Without params, returns the first correct one that is for
+    /// all, and tries the variants before it too.
     fn first_correct<P, W>(&self, family: &Family<P, W>, params: Option<&P>) -> Result<&'static Variant<P, W>> {
         let choice = self.variants.of(family.name);
         let mut choice = sync::lock(&choice);
@@ -271,10 +272,10 @@ impl Gpu {
         let _trial = super::launches::Trial::begin();
         let _reads = PartReads::of(Part::Trial(family.name, variant.name));
         let mut attempt = (family.attempt)(self, variant);
-        // Those of the device, and a wait that a browser does not allow, say nothing of the variant.
+        // Errors of the device, and a wait that a browser does not allow, say nothing about the variant.
         let of_others = |error: &Error| error.is_device_lost() || error.is_out_of_memory() || error.is_would_block();
         if attempt.as_ref().is_err_and(|error| !of_others(error)) {
-            attempt = (family.attempt)(self, variant); // the error may have been that of another thread
+            attempt = (family.attempt)(self, variant); // the error may have come from another thread
         }
         let wrong = match attempt {
             Ok(None) => {

@@ -42,7 +42,7 @@ impl Gpu {
         if is_in_rerun() { Ok(()) } else { waiting::wait_for(self.synchronized()) }
     }
 
-    /// As [`Gpu::synchronize`], for an executor.
+    /// Asynchronous form of [`Gpu::synchronize`].
     pub(crate) async fn synchronized(&self) -> Result<()> {
         let submission = self.submitted()?;
         if waiting::CAN_BLOCK {
@@ -119,7 +119,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// As `wait`, for a submission after which more was recorded: memory of that is not written when this returns.
+    /// As `wait`, for a submission after which more was recorded: the memory of that later work is not written when
+    /// this returns.
     pub(super) fn wait_for_earlier(&self, submission: &SubmissionIndex) -> Result<()> {
         let limit = self.patience.limit();
         if self.wait_until(submission, Instant::now().checked_add(limit))? {
@@ -194,8 +195,8 @@ impl Gpu {
         }
     }
 
-    /// Returns the error of what the driver did not do: the loss of the device, whose consequence it can be, or one with this
-    /// message.
+    /// Returns the error for something that the driver did not do: the loss of the device if that may be the cause,
+    /// else an error with this message.
     pub(super) fn failure(&self, message: String) -> Error {
         // wgpu reports the loss of a device when all submitted work has ended, to whichever thread polls then.
         const LONGEST: Duration = Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! A graph for any size of the batch, from the graphs of two sizes: what differs between them depends on the size. The graph of a
-//! third size tells whether that is so as the two say.
+//! A graph for any size of the batch, from the graphs of two sizes: what differs between them depends on the size.
+//! The graph of a third size shows whether it depends on the size as the two suggest.
 
 use super::graph::{Graph, Node, Operand, Source, Value};
 use crate::autograd::no_grad;
@@ -20,7 +20,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The integer that is these numbers for the three sizes.
+    /// Returns the integer that has these values for the three sizes.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if they do not grow evenly.
@@ -33,7 +33,7 @@ impl Extent {
         Ok(extent)
     }
 
-    /// The integers that are these for the three sizes. All lists are of one length.
+    /// Returns the integers that have these values for the three sizes. All lists have the same length.
     fn all_of(what: &str, [a, b, c]: [&[i64]; 3]) -> Result<Vec<Extent>> {
         a.iter().zip(b).zip(c).map(|((&a, &b), &c)| Extent::of(what, [a, b, c])).collect()
     }
@@ -117,7 +117,7 @@ fn input(op: &str, all: [&Operand; 3]) -> Result<Input> {
     }
 }
 
-/// Returns a shape for any size, from those of the three sizes.
+/// Returns a shape for any size of the batch, from the shapes for the three sizes.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the ranks differ, or if the sizes do not grow evenly.

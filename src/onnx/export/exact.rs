@@ -1,4 +1,5 @@
-//! Functions whose operators of ONNX leave extremes open, or round differently, as several operators that do not.
+//! Functions whose ONNX operators leave extremes open, or round differently. They are written as several operators
+//! that do not.
 
 use super::elementwise::{chosen, with_number};
 use super::graph::{Graph, Id, Source};
@@ -71,7 +72,8 @@ pub(super) fn remainder(g: &mut Graph, a: Id, b: Id) -> Id {
     chosen(g, unlike, more, rest)
 }
 
-/// The quotient of floats, rounded down: that of what is left without the remainder, which is whole but for rounding.
+/// The quotient of floats, rounded down: the quotient of a without the remainder by b, which is whole except for
+/// rounding.
 pub(super) fn floor_quotient(g: &mut Graph, a: Id, b: Id) -> Id {
     let [rest, unlike] = remainder_and_sign(g, a, b);
     let taken = g.simple("Sub", &[a, rest]);

@@ -209,7 +209,7 @@ fn normalise(call: &mut Call, norm: &NormShape) -> Result<Id> {
     Ok(if norm.then != Then::Nothing { g.simple("Relu", &[y]) } else { y })
 }
 
-/// A weight or a bias in this shape: that of the layer, or what stands for none.
+/// A weight or a bias in this shape: the layer's own, or the number that stands for none.
 fn given(g: &mut Graph, operand: Option<Operand>, otherwise: f32, shape: &[usize]) -> Operand {
     match operand {
         Some(Operand::Value(id)) if shape.len() > 1 => g.reshape(id, shape).into(),

@@ -1,4 +1,4 @@
-//! Writing modules as files of ONNX: what a forward pass computes is traced, and each op becomes nodes.
+//! Writes modules as ONNX files: a forward pass is traced, and each op becomes nodes.
 
 mod batch;
 mod elementwise;
@@ -26,13 +26,15 @@ use batch::{Extent, SIZES};
 use graph::Graph;
 use write::Port;
 
-/// Writes a module as a file of ONNX, which other runtimes run: short for [`Exporter::new`]`().`[`export`](Exporter::export).
+/// Writes a module as an ONNX file, which other runtimes run. Short for
+/// [`Exporter::new`]`().`[`export`](Exporter::export).
 ///
-/// `example` is an input with the shape and the element type of those to come; its first dimension is the batch, of any size. See
-/// [`Exporter`] for how, for several inputs, and for what cannot be exported.
+/// `example` is an input with the shape and the element type of later inputs. Its first dimension is the batch,
+/// which may have any size in the file. [`Exporter`] explains how the export works, how to export several inputs,
+/// and what cannot be exported.
 ///
 /// # Errors
-/// Those of [`Exporter::export`].
+/// The errors of [`Exporter::export`].
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module, ReLU, Sequential};
@@ -53,31 +55,38 @@ pub fn export(module: &dyn Module, example: &Tensor, path: impl AsRef<Path>) -> 
     Exporter::new().export(module, example, path)
 }
 
-/// How a module is written as a file of ONNX.
+/// Settings for writing a module as an ONNX file.
 ///
-/// The forward function runs on the example, in evaluation mode, and the ops that it calls are written as operators of ONNX:
-/// any function of tensors can be exported, also with control flow of Rust, which is followed as it goes for the example. This is
-/// what `torch.onnx.export` does. Parameters and buffers keep their names; other tensors become constants. The module does not
-/// change.
+/// The forward function runs on the example, in evaluation mode, and the ops that it calls are written as ONNX
+/// operators. So any function of tensors can be exported. It may have control flow of Rust: the export follows the
+/// branches taken for the example. `torch.onnx.export` works in the same way. Parameters and buffers keep their
+/// names; other tensors become constants. The module does not change.
 ///
-/// The first dimension of all inputs is the batch. For a graph that takes batches of any size, the forward function runs on 2, 3 and
-/// 11 samples, and sizes that differ between the graphs must grow evenly with the batch; others, such as half of it rounded up, are
-/// an error. [`fixed_batch`](Exporter::fixed_batch) keeps the size of the example instead.
+/// The first dimension of all inputs is the batch. For a graph that takes batches of any size, the forward function
+/// runs on 2, 3 and 11 samples. Sizes that differ between these graphs must grow evenly with the batch; other
+/// sizes, such as half of it rounded up, are an error. [`fixed_batch`](Exporter::fixed_batch) keeps the size of the
+/// example instead.
 ///
-/// The file has operator set 18, or 19 if an op needs it. Halves are stored as such and
-/// computed in f32, as here. Integers keep their types, but indices are 64-bit integers within the graph.
+/// The file has operator set 18, or 19 if an op needs it. f16 and bf16 are stored as such and computed in f32, as
+/// in this crate. Integers keep their types, except that indices are 64-bit integers within the graph.
 ///
 /// # What cannot be exported
-/// Losses and gradients; shapes that depend on elements (`nonzero`); random numbers; what is computed from the input and
-/// [`Tensor::to_vec`] and its like read on the host, a user-defined kernel reads, or a program gets as a buffer or a texture; in-place
-/// writes of such elements, and of tensors that an op has used. These are errors.
 ///
-/// What other threads of the program compute is **not noticed**, and is a constant in the file. Compare the file's outputs with the
-/// module's on inputs of your own. Which of several equal elements `argmax` and sorts return first, and where they put NaN, differs
-/// between runtimes.
+/// These are errors:
 ///
-/// A recurrent layer is written step by step, for the length of the
-/// example, and a convolution of volumes by planes: right, but longer than the operators of ONNX for these.
+/// - losses and gradients;
+/// - shapes that depend on elements (`nonzero`);
+/// - random numbers;
+/// - elements computed from the input that [`Tensor::to_vec`] and similar methods read on the host, that a
+///   user-defined kernel reads, or that a program gets as a buffer or a texture;
+/// - in-place writes to such elements, and to tensors that an op has used.
+///
+/// Results that other threads of the program compute are **not noticed**: they are constants in the file. Compare
+/// the file's outputs with the module's on inputs of your own. Runtimes differ in which of several equal elements
+/// `argmax` and sorts return first, and in where they put NaN.
+///
+/// A recurrent layer is written step by step, for the length of the example, and a convolution of volumes is
+/// written by planes. Both are correct, but longer than ONNX's own operators for these.
 #[derive(Clone, Debug, Default)]
 pub struct Exporter {
     inputs: Vec<String>,
@@ -86,8 +95,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Returns the default settings: inputs and outputs are named `input` and `output` (numbered, if there are several), and the
-    /// size of the batch is free.
+    /// Returns the default settings: inputs and outputs are named `input` and `output` (numbered, if there are
+    /// several), and the batch may have any size.
     #[must_use]
     pub fn new() -> Exporter {
         Exporter::default()
@@ -107,18 +116,19 @@ impl Exporter {
         self
     }
 
-    /// Gives the file the shapes of the example, with the size of its batch.
+    /// Fixes the shapes in the file to the example's, including the size of its batch.
     #[must_use]
     pub fn fixed_batch(mut self) -> Exporter {
         self.fixed_batch = true;
         self
     }
 
-    /// Writes a module of one input and one output to a file. The file is complete or not there at all.
+    /// Writes a module with one input and one output to a file. The file is written completely or not at all.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] that lists the ops that cannot be exported, or says what else cannot be written down; if names
-    /// are not distinct or not as many as inputs and outputs; if the file cannot be written. The errors of the forward function.
+    /// [`Error::InvalidArgument`] with a list of the ops that cannot be exported, or with another reason why the
+    /// module cannot be written; if names are not distinct, or if there are not as many as inputs and outputs; if
+    /// the file cannot be written. The errors of the forward function.
     pub fn export(&self, module: &dyn Module, example: &Tensor, path: impl AsRef<Path>) -> Result<()> {
         let copy = module.clone_box();
         copy.eval();
@@ -126,8 +136,8 @@ impl Exporter {
         self.write(&*copy, &[example], forward, path.as_ref())
     }
 
-    /// As [`export`](Exporter::export), for a forward function of any inputs and outputs. `forward` is called with a copy of the
-    /// module in evaluation mode, which shares its parameters.
+    /// Writes a forward function of any inputs and outputs to a file, as [`export`](Exporter::export) does.
+    /// `forward` is called with a copy of the module in evaluation mode, which shares the module's parameters.
     ///
     /// # Errors
     /// As [`export`](Exporter::export).

@@ -120,7 +120,7 @@ impl Call<'_, '_> {
         &mut self.translator.graph
     }
 
-    /// Returns an input as it is in the graph: its type may be another one than that of the tensor.
+    /// Returns an input as it is in the graph, where its type may differ from the tensor's.
     pub fn stored(&mut self, i: usize) -> Result<Id> {
         self.translator.value(&self.step.inputs[i])
     }

@@ -216,7 +216,8 @@ fn alike(a: Polynomial, b: Polynomial, rounding: f64) -> bool {
     a.as_flattened().iter().zip(b.as_flattened()).all(|(a, b)| (a - b).abs() <= rounding * b.abs())
 }
 
-/// How far the product of a few numbers of a type may be from that of the exact ones, relative to its size.
+/// The largest relative difference between a product of a few numbers of a type and the product of the exact
+/// numbers.
 fn rounding(kind: ElementType) -> f64 {
     match kind {
         ElementType::Float | ElementType::Double => 1e-6,

@@ -86,7 +86,7 @@ impl Fuser<'_> {
         (bias.len() == channels).then_some((shape, values, bias))
     }
 
-    /// Gives a convolution other weights; those of no other node are replaced under their names.
+    /// Gives a convolution other weights. Weights that no other node reads are replaced under their names.
     fn put(&mut self, at: usize, shape: Vec<usize>, values: Vec<f32>, bias: Vec<f32>) -> Option<()> {
         let channels = bias.len();
         let new = [Tensor::from_vec(values, shape, None).ok()?, Tensor::from_vec(bias, channels, None).ok()?];

@@ -104,7 +104,7 @@ impl Fuser<'_> {
         Some(Norm { inputs: vec![Some(Source::Slot(root.x))], parts, last: root.user })
     }
 
-    /// The value whose difference from its mean a root is of, the mean, and the nodes of both.
+    /// The value whose difference from its mean is in the root, the mean, and the nodes of both.
     fn difference(&self, root: &Root) -> Option<(usize, usize, [usize; 2])> {
         let difference = self.made(root.x, "Sub")?;
         let [Some(Source::Slot(x)), Some(Source::Slot(centre))] = self.node(difference)?.inputs[..] else {
@@ -199,7 +199,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// The node that computes `x`, if it is the same difference as that which computes `base`.
+    /// The node that computes `x`, if it computes the same difference as the node of `base`.
     fn twin(&self, x: usize, base: usize) -> Option<usize> {
         let (one, other) = (self.made(x, "Sub")?, self.made(base, "Sub")?);
         (self.node(one)?.inputs == self.node(other)?.inputs).then_some(one)

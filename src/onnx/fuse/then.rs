@@ -50,7 +50,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// Removes the only user of a node, whose outputs become those of the node.
+    /// Removes the only user of a node, whose outputs become the node's outputs.
     fn absorb(&mut self, at: usize, next: usize) {
         let Some(removed) = self.nodes[next].take() else { return };
         self.forget(next, &removed);

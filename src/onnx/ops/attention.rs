@@ -80,7 +80,7 @@ struct Heads {
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    /// How many keys come before those of the first query.
+    /// How many keys come before the keys of the first query.
     past: usize,
 }
 

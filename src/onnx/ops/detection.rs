@@ -38,7 +38,8 @@ impl Corners {
         (self.high[0] - self.low[0]) * (self.high[1] - self.low[1])
     }
 
-    /// Whether the area of the intersection over that of the union is above a threshold; never for a box without area.
+    /// Whether the area of the intersection, divided by the area of the union, is above a threshold; never for a
+    /// box without area.
     fn overlaps(self, other: Corners, threshold: f32) -> bool {
         let side = |d: usize| self.high[d].min(other.high[d]) - self.low[d].max(other.low[d]);
         let common = side(0) * side(1);
@@ -165,7 +166,7 @@ fn roi_align(call: &Call) -> Result<Tensor> {
         }
         let along = |d: usize, pixels: usize| Samples::new(start[d], cell[d], [out[d], grid[d], pixels]);
         let (rows, columns) = (along(0, height)?, along(1, width)?);
-        // A weight of a pixel is that of its row times that of its column.
+        // The weight of a pixel is the weight of its row times the weight of its column.
         let found = columns.of(&rows.of(&x.select(0, image)?, 1)?, 2)?;
         let found = found.reshape([channels, out[0], grid[0] * 2, out[1], grid[1] * 2])?;
         let cells = match call.text("mode", "avg").as_ref() {

@@ -54,7 +54,7 @@ fn positive(x: &Tensor) -> Result<Tensor> {
     if x.dtype() == DType::I64 { x.maximum(0) } else { x.relu() }
 }
 
-/// What takes two tensors, or any number of them from left to right.
+/// Operators that take two tensors, or any number of them from left to right.
 pub(in crate::onnx) fn fold(call: &Call, f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let mut all = call.all()?.into_iter();
     let mut out = all.next().ok_or_else(|| fault("input 0 is missing"))?;
@@ -80,8 +80,8 @@ fn cast(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![to_kind(call, kind)?])
 }
 
-/// Floats are truncated; integers that are narrower than those that stand for them wrap. Floats of 8 and fewer bits are made on the
-/// host, and so are numbers of 64 bits, unless words hold them.
+/// Floats are truncated. Integers wrap if their type is narrower than the type that stands for it. Floats of 8 and
+/// fewer bits are made on the host, and so are numbers of 64 bits, unless words hold them.
 fn to_kind(call: &Call, kind: ElementType) -> Result<Value> {
     let value = call.needed(0)?;
     if kind.is_minifloat() {
@@ -212,7 +212,7 @@ fn dropout(call: &Call) -> Result<Vec<Value>> {
     Ok(outputs)
 }
 
-/// Functions with parameters, and those that are a line of this crate's.
+/// Functions with parameters, and functions that take one line in this crate.
 fn activation(op: &str) -> Option<Operator> {
     Some(Operator::One(match op {
         "LeakyRelu" => |call| call.x(0)?.leaky_relu(call.float("alpha", 0.01)),

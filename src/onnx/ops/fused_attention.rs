@@ -26,8 +26,8 @@ fn attention(call: &Call) -> Result<Tensor> {
         let k = if transposed { other(&k)? } else { k };
         return q.attention(&k, &v, &Attention::new().scale(scale));
     }
-    // With a mask, `Tensor::attention` is a composition on every device, with more ops: it finds the queries that attend to nothing,
-    // whose results it makes 0. Here they are NaN, as the operators of the file define.
+    // With a mask, `Tensor::attention` is a composition on every device, with more ops: it finds the queries that
+    // attend to nothing, and makes their results 0. Here they are NaN, as the operators of the file define.
     let k = if transposed { k } else { other(&k)? };
     let q = if scale == 1.0 { q } else { q.mul_scalar(scale)? };
     let scores = masked(q.matmul(&k)?, mask)?;

@@ -321,7 +321,7 @@ fn constant(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![Value::Device(one.to_dtype(kind.word())?.broadcast_to(shape)?, kind)])
 }
 
-/// The indices of what is not zero. How many there are is known when the tensor is read back.
+/// The indices of the elements that are not zero. How many there are is known when the tensor is read back.
 fn non_zero(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![host::non_zero(&call.needed(0)?.read()?).into()])
 }

@@ -93,7 +93,7 @@ fn wanted_output(call: &Call, window: &mut Window, x: &Tensor, more: &mut [usize
     for (d, more) in more.iter_mut().enumerate() {
         let (size, stride) = (x.shape()[2 + d], window.stride[d]);
         let out = match &wanted {
-            // The last sizes are those of the dimensions of the window.
+            // The last sizes are the sizes of the window's dimensions.
             Some(list) => {
                 let at = (list.len() + d).checked_sub(window.rank);
                 *at.and_then(|at| list.get(at)).ok_or_else(|| fault("output_shape is too short"))?

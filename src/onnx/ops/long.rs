@@ -1,4 +1,4 @@
-//! Loops of the host over integers of 64 bits, for operators whose ops of this crate have only floats or words.
+//! Loops of the host over 64-bit integers, for operators whose ops in this crate have only floats or words.
 
 use anygpu_host::tasks::share;
 

@@ -93,7 +93,8 @@ fn weighted(x: Tensor, weight: Option<Tensor>, bias: Option<Tensor>) -> Result<T
     bias.map_or(Ok(x.clone()), |bias| x.add(&bias))
 }
 
-/// In training form the running statistics come out too. ONNX's has the biased variance, this crate's and PyTorch's the other.
+/// In training form the running statistics come out too. ONNX uses the biased variance for them, this crate and
+/// PyTorch the unbiased one.
 fn batch_norm(call: &Call) -> Result<Vec<Value>> {
     let (input, weight, bias) = (call.x(0)?, call.x(1)?, call.x(2)?);
     let (mean, variance) = (call.x(3)?, call.x(4)?);

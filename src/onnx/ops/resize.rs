@@ -55,7 +55,7 @@ struct Change {
     scale: f64,
 }
 
-/// Whether the operator is of the time when positions were those of `asymmetric`.
+/// Whether the operator is from the time when positions were computed as in `asymmetric`.
 fn is_old(call: &Call) -> bool {
     call.op() == "Upsample" || call.opset() < 11
 }

@@ -120,7 +120,7 @@ fn expand(call: &Call) -> Result<Tensor> {
     x.broadcast_to((0..rank).map(joined).collect::<Vec<_>>())
 }
 
-/// The dimension that `Split` cuts, and the sizes of the parts: given, or equal but for a smaller last one.
+/// The dimension that `Split` cuts, and the sizes of the parts: given, or equal except for a smaller last one.
 pub(in super::super) fn split_sizes(call: &Call, shape: &[usize]) -> Result<(usize, Vec<usize>)> {
     let dim = call.axis(0, shape.len())?;
     let (length, parts) = (shape[dim], call.outputs());

@@ -54,8 +54,8 @@ fn transform(call: &Call, re: &Tensor, im: Option<&Tensor>, k: usize, inverse: b
     if inverse { y.mul_scalar(1.0 / n as f32) } else { Ok(y) }
 }
 
-/// The `n` real values `[.., n, 1]` of one side of a spectrum, `[.., n / 2 + 1]`. The other side, which is conjugate, doubles all
-/// terms that it has.
+/// The `n` real values `[.., n, 1]` of one side of a spectrum, `[.., n / 2 + 1]`. The other side is conjugate, so
+/// it doubles all terms that it has.
 fn real_values(call: &Call, re: &Tensor, im: Option<&Tensor>, n: usize) -> Result<Tensor> {
     let (cos, sin) = matrices(call, n, n / 2 + 1)?;
     let weight = |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 } / n as f32;
@@ -89,7 +89,7 @@ fn dft(call: &Call) -> Result<Tensor> {
     let length = x.shape()[dim];
     let (one_sided, inverse) = (call.flag("onesided"), call.flag("inverse"));
     let real = one_sided && inverse;
-    // One side of a spectrum is of the real values that are twice as many without its ends.
+    // One side of a spectrum belongs to real values that are twice as many without its ends.
     let default = if real { 2 * length.saturating_sub(1) } else { length };
     let count = call.whole(1)?.and_then(|length| length.first().copied()).map_or(Ok(default), size)?;
     let wanted = if real { count / 2 + 1 } else { count };
@@ -102,7 +102,7 @@ fn dft(call: &Call) -> Result<Tensor> {
         false => x.narrow(dim, 0, wanted)?,
     };
     let last = x.rank() - 1;
-    // The dimension of the values goes before that of the parts.
+    // The dimension of the values goes before the dimension of the parts.
     let (re, im) = parts(&x.movedim(dim, last - 1)?)?;
     if real {
         return real_values(call, &re, im.as_ref(), count)?.movedim(last - 1, dim);

@@ -89,8 +89,9 @@ struct Recurrence {
 }
 
 impl Recurrence {
-    /// Returns the results of all positions, and the last state: in each, the state is decayed, and the product of the key and the
-    /// value added, or of the key and what the state lacks to give the value.
+    /// Returns the results of all positions, and the last state. At each position, the state is decayed. Then the
+    /// product of the key and the value is added to it, or the product of the key and what the state lacks to give
+    /// the value.
     fn run(&self, mut state: Tensor) -> Result<(Tensor, Tensor)> {
         let &[batch, heads, length, width] = self.q.shape() else { return Err(fault("queries without heads")) };
         let keys = self.k.shape()[1];

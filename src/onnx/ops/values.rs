@@ -1,4 +1,5 @@
-//! Operators whose results depend on the elements in number or by cases, computed on the host; and those of optional values.
+//! Operators whose number of results, or whose results by cases, depend on the elements, computed on the host. Also
+//! operators of optional values.
 
 use std::collections::HashMap;
 

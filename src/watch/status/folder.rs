@@ -1,5 +1,6 @@
-//! The folder of the files. Only files that this crate wrote are read and removed: by their names, `PID-NANOS` and `new-PID-NANOS`, by
-//! how they begin, and by whose they are. No link is followed, and a folder that is a link or another user's is refused.
+//! The folder of the files. Only files that this crate wrote are read and removed. They are recognised by their
+//! names, `PID-NANOS` and `new-PID-NANOS`, by how they begin, and by their owner. No link is followed, and a folder
+//! that is a link or another user's is refused.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
@@ -11,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use super::{FORMAT, ProcessStatus, parse};
 use crate::util::regular_file::{check_own_folder, is_own, is_same};
 
-/// The age from which a file is that of a process that has ended.
+/// The age from which a file belongs to a process that has ended.
 const OLD: Duration = Duration::from_secs(5);
 /// The most bytes that are read of a file.
 const MOST_BYTES: u64 = 64 << 10;
@@ -70,7 +71,7 @@ impl Drop for OwnFile {
     }
 }
 
-/// Reads the files of a folder, and removes those of processes that have ended.
+/// Reads the files of a folder, and removes the files of processes that have ended.
 pub(super) fn read(folder: &Path) -> io::Result<Vec<ProcessStatus>> {
     check_own_folder(folder)?;
     let named = |entry: &DirEntry| pid_of(&entry.file_name()).is_some();

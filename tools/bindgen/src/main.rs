@@ -1,6 +1,6 @@
-//! `anygpu-bindgen IN.wasm FOLDER NAME [small]`: writes the JavaScript beside a module, as `wasm-bindgen --target web --out-name NAME
-//! --out-dir FOLDER IN.wasm` does. That program has to be of the same version as the library, and this one is. `small` leaves out the names
-//! of functions.
+//! `anygpu-bindgen IN.wasm FOLDER NAME [small]`: writes the JavaScript for a module, as the program `wasm-bindgen`
+//! does with `--target web --out-name NAME --out-dir FOLDER IN.wasm`. That program must have the same version as
+//! the library, and this one has it. `small` leaves out the names of functions.
 
 use std::process::ExitCode;
 

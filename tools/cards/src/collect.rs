@@ -54,7 +54,7 @@ impl Collector {
     }
 }
 
-/// Returns a number for all that a kernel does but the contents of its buffers.
+/// Returns a number for all that a kernel does, except the contents of its buffers.
 fn identity(launch: &Launch<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&launch.source.text, &launch.source.entry, launch.groups, launch.params).hash(&mut hasher);
@@ -116,8 +116,9 @@ const SPECIALISATIONS: usize = 4;
 const FURTHER: &str =
     "further specialisations of a net's layers are not looked at; their times are taken to be as those of the others";
 
-/// The kernels that others read indices from: they run, as they must write valid ones. They are pools and sorts, and what has few
-/// workgroups. The others are only looked at, which is many times faster: what they write does not change what others access.
+/// The kernels from whose results others read indices. They run, as they must write valid indices. They are pools
+/// and sorts, and kernels with few workgroups. The others are only looked at, which is many times faster: what they
+/// write does not change what others access.
 const RUN: [&str; 4] = ["pool.", "sort.", "index", "cast."];
 
 /// Kernels with fewer workgroups run.
@@ -131,7 +132,7 @@ const BEFORE: usize = 2;
 ///
 /// # Errors
 ///
-/// Those of the device and of the workloads.
+/// The errors of the device and of the workloads.
 pub fn kernels(device: &str, workloads: &[Workload]) -> anygpu::Result<Vec<Kernel>> {
     let collector = Arc::new(Collector::default());
     anygpu::interop::launches::observe_launches(collector.clone());

@@ -21,9 +21,9 @@ pub const ENTRY: &str = "cards_main_";
 /// What names of this file begin with, in the text and in the module.
 const OWN: &str = "cards_";
 
-/// Precedes the text of a kernel: what writes the trace. An entry has the number of the site and the byte. The sample begins with
-/// the workgroups of the grid, and the number of sampled invocations; then the size of a workgroup, and the most entries of an
-/// invocation, after which all go to one place.
+/// Precedes the text of a kernel: the functions that write the trace. An entry has the number of the site and the
+/// byte. The sample begins with the workgroups of the grid, and the number of sampled invocations. Then come the
+/// size of a workgroup, and the most entries of an invocation, after which all go to one place.
 const BEFORE: &str = "
 @group(1) @binding(0) var<storage, read_write> cards_trace_: array<vec2<u32>>;
 @group(1) @binding(1) var<storage, read_write> cards_ends_: array<vec2<u32>>;
@@ -40,7 +40,7 @@ fn cards_count_(flops: u32) {
 }
 ";
 
-/// Follows the text. The call of `cards_kernel_` becomes one of the kernel's function.
+/// Follows the text. The call of `cards_kernel_` becomes a call of the kernel's function.
 const AFTER: &str = "
 fn cards_kernel_() {}
 @compute @workgroup_size(1)
@@ -109,8 +109,8 @@ pub struct Instrumented {
 ///
 /// # Errors
 ///
-/// A message, for a text that is not valid, or has what cannot be traced: cooperative matrices, pointers to memory of workgroups as
-/// arguments.
+/// A message, for a text that is not valid, or that has constructs that cannot be traced: cooperative matrices,
+/// pointers to memory of workgroups as arguments.
 pub fn instrument(source: &KernelSource) -> Result<Instrumented, String> {
     let (module, info) = prepared(source)?;
     let old = module.entry_points.iter().position(|point| point.name == source.entry).ok_or("no such entry point")?;
@@ -271,7 +271,7 @@ fn connect(
     Ok(())
 }
 
-/// The byte that a pointer is at: a constant, and indices with what each is multiplied by.
+/// The byte offset of a pointer: a constant, and indices with their factors.
 struct Offset {
     global: Handle<GlobalVariable>,
     constant: u32,

@@ -1,4 +1,5 @@
-//! `cards`: says what a SIMT machine would do with kernels, and how long it would take by a model, without a card.
+//! `cards`: reports what a SIMT machine would do with kernels, and how long it would take by a model, without a
+//! card.
 //!
 //! ```sh
 //! eval "$(scripts/software-adapters.sh)"                      # lavapipe, where the kernels run
@@ -9,12 +10,13 @@
 //! cargo run --release -p anygpu-cards -- --kernel saxpy.wgsl --groups 1024 --buffers 262144,262144
 //! ```
 //!
-//! Exit status: 0 if no kernel of the table is worse by more than 10 %; also, with a line that says SKIPPED, without a software
-//! adapter of Vulkan. 1 if not, 2 for a wrong command line.
+//! Exit status: 0 if no kernel of the table is worse by more than 10 %; also 0, with a line that says SKIPPED, if
+//! there is no software adapter of Vulkan. 1 otherwise, 2 for a wrong command line.
 //!
-//! `collect` runs the workloads, whose kernels the library tells it of; `instrument` makes a copy of a kernel that notes what it
-//! accesses, `trace` runs it, `memory` has what a machine would do with the accesses, `roofline` the cards and the model of the time,
-//! `table` the file, `user` the kernel of a file, and `known` tests with kernels whose figures are known.
+//! `collect` runs the workloads, and the library tells it of their kernels. `instrument` makes a copy of a kernel
+//! that notes its accesses, and `trace` runs it. `memory` computes what a machine would do with the accesses.
+//! `roofline` has the cards and the model of the time, `table` the file, `user` the kernel of a file, and `known`
+//! tests with kernels whose figures are known.
 
 mod bench;
 mod collect;
@@ -39,7 +41,7 @@ use collect::Kernel;
 use roofline::CARDS;
 use table::{Row, Table};
 
-/// Says what a SIMT machine would do with kernels, and how long it would take by a model, without a card.
+/// Reports what a SIMT machine would do with kernels, and how long it would take by a model, without a card.
 ///
 /// Without options, compares the kernels of `anygpu bench` with docs/cards.md.
 #[derive(Parser, Debug)]
@@ -50,28 +52,30 @@ struct Args {
     /// Print a line of JSON for each kernel of each workload: its launches, and their µs on each card
     #[arg(long, conflicts_with_all = ["write", "workload", "kernel"])]
     times: bool,
-    /// Print the kernels of these workloads, with each of their launches; a list
+    /// Print the kernels of these workloads, each with its launches; a list
     #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "kernel")]
     workload: Vec<Workload>,
-    /// Print what a kernel of a file does
+    /// Print what the kernel in this file does
     #[arg(long, value_name = "FILE", requires_all = ["groups", "buffers"])]
     kernel: Option<PathBuf>,
-    /// Its compute entry point, if there are several
+    /// The compute entry point of --kernel, if there are several
     #[arg(long, requires = "kernel")]
     entry: Option<String>,
-    /// Its workgroups in x, or in x, y and z
+    /// The workgroups of --kernel in x, or in x, y and z
     #[arg(long, requires = "kernel", value_name = "X[,Y[,Z]]", value_delimiter = ',')]
     groups: Vec<u32>,
-    /// The bytes of its storage buffers, in the order of their bindings. They are zeros
+    /// The sizes in bytes of the storage buffers of --kernel, in the order of their bindings. They are filled with
+    /// zeros
     #[arg(long, requires = "kernel", value_name = "BYTES,…", value_delimiter = ',')]
     buffers: Vec<u64>,
-    /// The words of its uniform
+    /// The words of the uniform of --kernel
     #[arg(long, requires = "kernel", value_name = "WORD,…", value_delimiter = ',')]
     params: Vec<u32>,
-    /// The value of an override; may be given several times
+    /// The value of an override of --kernel; may be given several times
     #[arg(long = "override", requires = "kernel", value_name = "NAME=NUMBER", value_parser = user::constant)]
     overrides: Vec<(String, f64)>,
-    /// The adapter where the copies of the kernels run, of Vulkan (default: SwiftShader, which compiles them the fastest, or soft:0)
+    /// The Vulkan adapter on which the copies of the kernels run (default: SwiftShader, which compiles them the
+    /// fastest, or soft:0)
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
@@ -88,14 +92,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the name of the default adapter: each copy runs once, so that most of the time is that of compiling them.
+/// Returns the name of the default adapter: each copy runs once, so most of the time goes into compiling them.
 fn default_adapter() -> String {
     let is_swiftshader =
         |device: &&Device| device.info().api == "Vulkan" && device.info().adapter.contains("SwiftShader");
     Device::all().iter().find(is_swiftshader).map_or("soft:0".to_owned(), Device::to_string)
 }
 
-/// Returns why the device does not serve.
+/// Returns why the device cannot be used.
 fn unsuitable(name: &str) -> Option<String> {
     match Device::new(name) {
         Ok(device) if device.info().api != "Vulkan" => Some(format!("{name} is no adapter of Vulkan")),

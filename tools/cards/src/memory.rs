@@ -26,13 +26,13 @@ const BANKS: u32 = 32;
 /// What accesses do with sectors, for one size of subgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Requests {
-    /// Bytes that the instructions use: those that several invocations use count once.
+    /// Bytes that the instructions use. Bytes that several invocations use count once.
     pub used: f64,
     /// Sectors that they touch.
     pub sectors: f64,
     /// Lines that they touch.
     pub lines: f64,
-    /// Instructions, those with memory of workgroups too.
+    /// Instructions, including the ones with memory of workgroups.
     pub instructions: f64,
     /// Invocations that take part in them.
     pub active: f64,
@@ -91,7 +91,8 @@ impl Figures {
 struct Instructions {
     /// The site, the number of its execution, and the first place of it in the traces of invocations, in the order of the last.
     order: Vec<(u32, u32, u32)>,
-    /// For each site, the bytes of each invocation in each execution; [`ABSENT`] for those that do not take part.
+    /// For each site, the bytes of each invocation in each execution; [`ABSENT`] for invocations that do not take
+    /// part.
     places: Vec<Vec<u32>>,
     width: usize,
 }
@@ -137,7 +138,7 @@ impl Instructions {
     }
 }
 
-/// Sorts ranges of bytes, and joins those that overlap or meet.
+/// Sorts ranges of bytes, and joins ranges that overlap or meet.
 fn join(ranges: &mut Vec<(u32, u32)>) {
     ranges.sort_unstable();
     let mut kept = 0;
@@ -209,14 +210,14 @@ impl Cache {
         }
     }
 
-    /// Returns the sectors that were moved, with those that are still to be written.
+    /// Returns the number of moved sectors, including the sectors that are still to be written.
     fn end(self) -> f64 {
         self.moved + self.sectors.values().filter(|(_, dirty)| *dirty).count() as f64
     }
 }
 
-/// Returns the cycles of an access to the memory of a workgroup by up to 32 invocations, and those without conflicts.
-/// Accesses of two or four words take the invocations in two or four parts, as machines do.
+/// Returns the cycles of an access to the memory of a workgroup by up to 32 invocations, and the cycles without
+/// conflicts. Accesses of two or four words take the invocations in two or four parts, as machines do.
 fn bank_cycles(places: &[u32], size: u32) -> (f64, f64) {
     let words = size.div_ceil(4).max(1);
     let (mut cycles, mut free) = (0, 0);
@@ -346,7 +347,7 @@ fn moved(sites: &[Site], subgroups: &[Instructions]) -> f64 {
     cache.end()
 }
 
-/// Returns the cycles of the memory of a workgroup, and those without conflicts.
+/// Returns the cycles of the memory of a workgroup, and the cycles without conflicts.
 fn banks(sites: &[Site], subgroups: &[Instructions]) -> (f64, f64) {
     let (mut cycles, mut free) = (0.0, 0.0);
     for subgroup in subgroups {

@@ -1,10 +1,11 @@
 //! A model of the time of a kernel on cards, from their peaks. It was never compared with a card.
 //!
-//! A kernel takes as long as the slowest of: memory, at its peak; the nearest caches, which give a line in a clock cycle to each unit
-//! and take half a line from the cache that all share; operations of floats, at their peak, as if each invocation of a subgroup did
-//! as many as the busiest one; the memory of workgroups, which serves a word of each bank in a cycle. A grid that has fewer
-//! invocations than it takes to keep memory, or the units, busy gets the part of the peak that it fills. Memory moves each sector
-//! once, if the card's last cache holds all of them; else again for each workgroup, in proportion to what it cannot hold.
+//! A kernel takes as long as the slowest of these. Memory works at its peak. The nearest caches give a line in a
+//! clock cycle to each unit, and take half a line from the cache that all share. Operations of floats run at their
+//! peak, as if each invocation of a subgroup did as many as the busiest one. The memory of workgroups serves a word
+//! of each bank in a cycle. If a grid has fewer invocations than it takes to keep memory, or the units, busy, it
+//! gets the part of the peak that it fills. Memory moves each sector once, if the card's last cache holds all of
+//! them; else again for each workgroup, in proportion to what it cannot hold.
 
 use crate::memory::{Figures, LINE, WIDTHS};
 
@@ -39,8 +40,9 @@ pub struct Card {
     width: usize,
 }
 
-/// The cards. Reviews and lists of specifications give these peaks of the RX 7900 XTX, the RTX 4060 and the H100 SXM, and the units, the
-/// clock and the cache of the Arc A770; its memory is that of the model of 16 GB. The Radeon 780M and the M2 were not looked up.
+/// The cards. Reviews and lists of specifications give these peaks of the RX 7900 XTX, the RTX 4060 and the H100
+/// SXM, and the units, the clock and the cache of the Arc A770; its memory is the memory of the 16 GB model. The
+/// Radeon 780M and the M2 were not looked up.
 pub const CARDS: [Card; 6] = [
     card("RX 7900 XTX", [960.0, 61.4, 96.0, 2.5, 96.0], 1),
     card("Radeon 780M", [120.0, 8.3, 12.0, 2.7, 2.0], 1),
@@ -83,9 +85,10 @@ impl Limit {
 /// What the model says of a kernel on a card.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Seconds, without those of the launch.
+    /// Seconds, without the launch.
     pub seconds: f64,
-    /// The part of the roofline: the least time, of the bytes that must move and the operations, in that of the model.
+    /// The share of the roofline: the least time, of the bytes that must move and the operations, divided by the
+    /// model's time.
     pub share: f64,
     /// What limits it.
     pub limit: Limit,

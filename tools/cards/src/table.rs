@@ -16,7 +16,7 @@ const LEAST_PART: f64 = 2.0;
 /// A kernel that has no row in the file needs one from this part on: one may come and go at [`LEAST_PART`].
 const NEEDED_PART: f64 = 5.0;
 
-/// The card by whose times the launch is chosen that stands for a kernel.
+/// The card whose times choose the launch that stands for a kernel.
 const REFERENCE: usize = 4;
 
 const BEFORE: &str = "\
@@ -236,7 +236,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// A message with the line that is no row.
+    /// A message with the line that is not a row.
     pub fn parse(text: &str) -> Result<Table, String> {
         let mut table = Table::default();
         for line in text.lines().filter(|line| line.starts_with("| `")) {
@@ -287,8 +287,8 @@ impl Table {
     }
 }
 
-/// Returns a line of JSON for each kernel of each workload: its launches in one run, and their µs on each card, without those of
-/// launching. Launches that are not known are as the others of the kernel.
+/// Returns a line of JSON for each kernel of each workload: its launches in one run, and their µs on each card,
+/// without the time of launching. Launches that are not known count like the others of the kernel.
 pub fn times(kernels: &[Kernel]) -> Vec<String> {
     let mut rows: BTreeMap<(&str, &str), Vec<(&Kernel, u64)>> = BTreeMap::new();
     for kernel in kernels {
@@ -325,7 +325,7 @@ fn workloads(kernels: &[Kernel]) -> Vec<String> {
         let launches: f64 = of.clone().map(|(_, count)| count).sum();
         let [least, most] = LAUNCH.map(|seconds| short(launches * seconds * 1e3));
         let times = CARDS.iter().map(|card| {
-            // Those that are not known are as the others of their name.
+            // Launches that are not known count like the others of their name.
             let traced = |name: &str| {
                 let same = of.clone().filter(move |(kernel, _)| kernel.name == name);
                 let known = same.filter_map(|(kernel, count)| Some((kernel.figures.as_ref().ok()?, count)));

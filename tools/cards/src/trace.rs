@@ -125,7 +125,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// A message, for what cannot be traced, or does not compile or run.
+    /// A message, if the kernel cannot be traced, or does not compile or run.
     pub fn trace(&self, launch: &Launch<'_>) -> Result<Trace, String> {
         let Launch { device, queue, .. } = *launch;
         let storage = launch.buffers.len() + 3;
@@ -176,7 +176,7 @@ impl Machine {
     }
 }
 
-/// Returns a number for what the copy of a kernel is made of.
+/// Returns a number for what goes into the copy of a kernel.
 fn identity(launch: &Launch<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&launch.source.text, &launch.source.entry, launch.params.len(), launch.op.is_empty()).hash(&mut hasher);

@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 16 << 20;
 ///
 /// # Errors
 ///
-/// A message, if it is no `NAME=NUMBER`.
+/// A message, if it is not `NAME=NUMBER`.
 pub fn constant(text: &str) -> Result<(String, f64), String> {
     let parts = text.split_once('=').and_then(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
     parts.ok_or_else(|| "it must be NAME=NUMBER".to_owned())
@@ -60,7 +60,7 @@ fn bindings(text: &str) -> Result<Bindings, String> {
 ///
 /// # Errors
 ///
-/// Those of the file, of the adapter, and of a kernel that cannot be traced.
+/// The errors of the file and of the adapter; an error for a kernel that cannot be traced.
 pub fn report(file: &Path, args: &Args, device: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let text = anygpu::read_text(file, MOST_BYTES).map_err(|error| format!("{}: {error}", file.display()))?;
     let found = bindings(&text)?;

@@ -57,7 +57,7 @@ fn flops_of(device: &Device, vectors: usize) -> Result<Probe> {
     Ok(Probe { shape: format!("multiply-adds in {chains} chains"), rates })
 }
 
-/// The kernel with so many chains of vectors.
+/// The kernel with this many chains of vectors.
 fn chains(vectors: usize) -> String {
     let each = |text: &dyn Fn(usize) -> String, between: &str| (0..vectors).map(text).collect::<Vec<_>>().join(between);
     let start = each(&|i| format!("var x{i} = first + {}.0;", 4 * i), "\n");

@@ -1,7 +1,7 @@
 //! The limits of a device: how many operations of floats and how many bytes it can do in a second.
 //!
-//! Each is the best of several shapes of a kernel that does nothing else. An adapter runs it as a user's kernel, with
-//! the checks that those have; `cpu` as vectorised Rust on all threads.
+//! Each is the best of several shapes of a kernel that does nothing else. An adapter runs it as a user's kernel,
+//! with the checks of users' kernels; `cpu` runs it as vectorised Rust on all threads.
 
 mod adapter;
 mod host;
@@ -64,7 +64,7 @@ impl Probes {
     /// Runs the probes.
     ///
     /// # Errors
-    /// Those of the device; no memory for a probe; a probe whose results are wrong.
+    /// The errors of the device; no memory for a probe; a probe whose results are wrong.
     pub fn run(device: &Device) -> Result<Probes> {
         match device.is_cpu() {
             true => Ok(Probes { flops: host::flops()?, bytes: host::bytes()? }),
@@ -78,7 +78,7 @@ impl Probes {
 }
 
 /// Runs `work` with more and more rounds until it takes [`LEAST`] or there are `most` rounds, and then measures it.
-/// Returns the rates, of which `work_of` has the work of so many rounds, and the number of rounds.
+/// Returns the rates and the number of rounds. `work_of` is the work of a number of rounds.
 fn rates(most: u32, work_of: impl Fn(u32) -> f64, mut work: impl FnMut(u32) -> Result<()>) -> Result<(Vec<f64>, u32)> {
     let mut timed = |rounds: u32| -> Result<f64> {
         let start = Instant::now();

@@ -13,8 +13,8 @@ use crate::tasks::{share, try_map, try_share};
 /// The approximate number of output pixels of a task.
 const COLUMNS: usize = 256;
 
-/// The approximate number of elements of the panels that a task multiplies at a time, which are at least one panel, and of
-/// the columns that it adds to an image, which are at least those of one channel.
+/// The approximate number of elements of the panels that a task multiplies at a time (at least one panel), and of
+/// the columns that it adds to an image (at least the columns of one channel).
 const PANELS: usize = 64 << 10;
 const ADDED: usize = 128 << 10;
 
@@ -195,8 +195,8 @@ pub fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<(
     })
 }
 
-/// Computes a gradient of the weight as a sum over parts of the batch: each in its own buffer, or in `dw` if there is only one. `add`
-/// is given the images of a part, at least one, and the number of parts.
+/// Computes a gradient of the weight as a sum over parts of the batch: each in its own buffer, or in `dw` if there
+/// is only one. `add` is given the images of a part, at least one, and the number of parts.
 pub(super) fn by_parts(
     g: &Sizes,
     dw: &mut [f32],

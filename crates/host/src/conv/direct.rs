@@ -15,8 +15,8 @@ fn sizes(g: &Sizes) -> [usize; 6] {
     [window.pixels(), window.plane(), window.taps(), stride, g.group_channels(), g.group_out()]
 }
 
-/// Products that one thread computes by these loops, which are slower than those of columns, in the time that it takes to wake
-/// another one.
+/// The most products that one thread computes by these loops in the time that it takes to wake another one. The
+/// loops are slower than products of columns.
 const SMALL: usize = 1 << 16;
 
 /// Computes the convolution on the host, plane by plane.

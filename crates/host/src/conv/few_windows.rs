@@ -1,5 +1,5 @@
-//! Convolutions of few windows on the host, such as those of pooled images and of short signals: the pixels of each window are
-//! copied to a vector, and multiplied by each output channel's weights as they lie.
+//! Convolutions of few windows on the host, such as of pooled images and of short signals: the pixels of each
+//! window are copied to a vector, and multiplied by each output channel's weights as they lie.
 
 use super::Sizes;
 use crate::matmul::dots::Dots;

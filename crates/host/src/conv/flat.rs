@@ -35,7 +35,7 @@ struct Plan<'a> {
     copies: bool,
     /// The phases in each direction.
     phases: [usize; 2],
-    /// The lines of a phase beyond those of the windows.
+    /// The lines of a phase beyond the lines of the windows.
     more: usize,
     /// The pixels of a line.
     pitch: usize,

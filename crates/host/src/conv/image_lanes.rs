@@ -47,7 +47,8 @@ fn copied(planes: &Planes, x: &[f32]) -> Result<Scratch> {
     Ok(all)
 }
 
-/// Computes the convolution, or, if `backward`, the gradient of its input, from that of its result and without a bias.
+/// Computes the convolution. If `backward`, computes the gradient of its input from the gradient of its result,
+/// without a bias.
 pub(super) fn convolve(
     g: &Sizes,
     backward: bool,
@@ -73,7 +74,8 @@ pub(super) fn convolve(
     Ok(())
 }
 
-/// Returns the weights in these blocks of at most so many rows. The places of the rows that a block lacks hold any numbers.
+/// Returns the weights in these blocks of at most `rows` rows. The places of the rows that a block lacks hold any
+/// numbers.
 fn weights(
     [from, to]: [&Planes; 2],
     backward: bool,
@@ -100,8 +102,8 @@ fn weights(
     Ok(all)
 }
 
-/// Returns the products of a pixel's sums: one for all positions that are neighbours and read neighbours, unless that is too long. Those
-/// of a gradient are in reverse order, in which their pixels are neighbours.
+/// Returns the products of a pixel's sums: one for all positions that are neighbours and read neighbours, unless
+/// that is too long. The products of a gradient are in reverse order, in which their pixels are neighbours.
 fn parts(reads: &[[usize; 2]], taps: usize, backward: bool, [inputs, rows]: [usize; 2]) -> Vec<Part> {
     let (mut parts, width) = (Vec::new(), panel_width());
     for i in 0..reads.len() {

@@ -22,14 +22,15 @@ pub(super) struct Planes {
 }
 
 impl Sizes {
-    /// Returns the planes of the input, and those of the result.
+    /// Returns the planes of the input, and the planes of the result.
     pub(super) fn planes(&self) -> [Planes; 2] {
         let input = Planes { channels: self.channels, size: self.window.size, padding: self.window.params.padding };
         [input, Planes { channels: self.out_channels, size: self.window.out, padding: [0, 0] }]
     }
 
-    /// Returns the planes that the convolution reads and those that it writes, or, if `backward`, those of the gradient of its input;
-    /// and for each pixel that is written the positions of the kernel, and the pixels, that it adds up.
+    /// Returns the planes that the convolution reads and the planes that it writes; if `backward`, for the gradient
+    /// of its input. Also returns, for each pixel that is written, the positions of the kernel and the pixels that
+    /// it adds up.
     pub(super) fn sides(&self, backward: bool) -> ([Planes; 2], Vec<Vec<[usize; 2]>>) {
         let [input, output] = self.planes();
         match backward {
@@ -55,7 +56,7 @@ impl Planes {
     }
 }
 
-/// Returns whether so many columns are at least four fifths of the vectors that they take.
+/// Returns whether this many columns are at least four fifths of the vectors that they take.
 pub(super) fn fills(columns: usize, vector: usize) -> bool {
     columns > 0 && columns.next_multiple_of(vector) * 4 <= columns.saturating_mul(5)
 }
@@ -91,9 +92,9 @@ pub(super) fn from_lanes(
     }
 }
 
-/// Returns the weights w `[OC, C, taps]` as `outputs.div_ceil(width)` equal blocks of vectors of output channels, each written
-/// by `write(kernels, input, block)` for every input: `kernels` are `[taps, width]`. If `backward`, outputs are the channels
-/// of the image, and inputs those of the result.
+/// Returns the weights w `[OC, C, taps]` as `outputs.div_ceil(width)` equal blocks of vectors of output channels.
+/// Each is written by `write(kernels, input, block)` for every input: `kernels` are `[taps, width]`. If `backward`,
+/// the outputs are the channels of the image, and the inputs are the channels of the result.
 pub(super) fn kernels(
     w: &[f32],
     taps: usize,

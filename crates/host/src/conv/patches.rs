@@ -23,7 +23,8 @@ pub(super) struct Patches<'a> {
     windows: [usize; 2],
     /// The distance of each row's elements from the first pixel of the window.
     offsets: Vec<usize>,
-    /// The convolution, if its images have a padding that is too large to be copied. Then `offsets` are those of the planes.
+    /// The convolution, if its images have a padding that is too large to be copied. Then `offsets` are the offsets
+    /// of the planes.
     apart: Option<&'a Sizes>,
 }
 

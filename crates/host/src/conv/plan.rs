@@ -1,5 +1,5 @@
-//! Which way computes a convolution and its gradients on the device `cpu`: of several that suit, the first one of a function here.
-//! The plan of adapters, software adapters among them, is `src/ops/spatial/conv/plan.rs`.
+//! Chooses the way to compute a convolution and its gradients on the device `cpu`: of several that suit, the first
+//! one of a function here. `src/ops/spatial/conv/plan.rs` has the plan of adapters, including software adapters.
 
 use super::Sizes;
 use super::flat;
@@ -103,7 +103,7 @@ pub fn weight_grad(g: &Sizes) -> WeightGrad {
     }
 }
 
-/// With as many images, those ways are faster that put several of them in one product.
+/// From this many images on, the ways that put several of them in one product are faster.
 const MANY_IMAGES: usize = 8;
 
 /// Windows of an image up to `FEW_WINDOWS` fill no vectors. `FEW_PIXELS`: the most elements of all windows.
@@ -129,8 +129,8 @@ fn flat_suits(g: &Sizes) -> bool {
     few && flat::copies_are_small(g) && !(gains && winograd_suits(g)) && g.depth() > 0
 }
 
-/// 3 × 3 kernels (9 taps) with stride 1, by tiles of 16 places. With fewer channels, or fewer tiles in a batch, the transforms take more
-/// time than they save. Software adapters ask this too.
+/// 3 × 3 kernels (9 taps) with stride 1, by tiles of 16 places. With fewer channels, or fewer tiles in a batch, the
+/// transforms take more time than they save. Software adapters use this function too.
 pub fn winograd_suits(g: &Sizes) -> bool {
     const CHANNELS: usize = 16;
     const TILES: usize = 192;
@@ -152,12 +152,13 @@ pub(super) fn winograd_grad_suits(g: &Sizes) -> bool {
     winograd_suits(g) && PLACES * g.out_channels * g.channels.next_multiple_of(panel_width()) <= SUMS
 }
 
-/// Many images, of which vectors are at most a fifth unused. Groups of channels, and kernels of one pixel, are left to others.
+/// Many images, of which vectors are at most a fifth unused. Groups of channels, and kernels of one pixel, are left
+/// to others.
 ///
-/// With fewer than `TERMS` terms of a product, copying the images and the results takes longer than multiplying, and with fewer than
-/// `PRODUCTS` products of a position of the kernel at a pixel, listing what the pixels read takes too long. `READS`: the most pairs of a
-/// pixel and a position that reads it. `TASKS`: the fewest blocks of output channels of all groups. `ELEMENTS`: the most of the images
-/// of a group; more would not stay in a cache.
+/// With fewer than `TERMS` terms of a product, copying the images and the results takes longer than multiplying.
+/// With fewer than `PRODUCTS` products of a position of the kernel at a pixel, listing what the pixels read takes
+/// too long. `READS`: the most pairs of a pixel and a position that reads it. `TASKS`: the fewest blocks of output
+/// channels of all groups. `ELEMENTS`: the most elements of the images of a group; more would not stay in a cache.
 pub(super) fn image_lanes_suit(g: &Sizes, [inputs, outputs]: [usize; 2]) -> bool {
     const TERMS: usize = 128;
     const PRODUCTS: usize = 8 << 10;
@@ -182,9 +183,10 @@ pub(super) fn sums_suit(g: &Sizes) -> bool {
     g.is_thin() && longest <= 2 * LONG
 }
 
-/// Long lines of windows, of which vectors are at most a fifth unused. `WINDOWS`: the fewest of a line of the result, which are the terms
-/// between two jumps in memory. `WIDTH`: the fewest elements of a line of a window. `TERMS`: the most of a window; with more, a product of
-/// columns is faster, as it is for many images under a stride. `PANELS`: the fewest of all blocks and lines.
+/// Long lines of windows, of which vectors are at most a fifth unused. `WINDOWS`: the fewest windows of a line of
+/// the result, which are the terms between two jumps in memory. `WIDTH`: the fewest elements of a line of a window.
+/// `TERMS`: the most terms of a window. With more, a product of columns is faster, as it is for many images under a
+/// stride. `PANELS`: the fewest panels of all blocks and lines.
 pub(super) fn lines_suit(g: &Sizes) -> bool {
     const WIDTH: usize = 16;
     const TERMS: usize = 1024;

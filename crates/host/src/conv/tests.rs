@@ -124,7 +124,8 @@ fn vectors_of_windows_have_the_results_of_plain_products() -> Result<()> {
     Ok(())
 }
 
-/// LeNet's second convolution, and those of small planes of many channels, of a few images, and of a kernel of one position.
+/// LeNet's second convolution, and convolutions of small planes of many channels, of a few images, and of a kernel
+/// of one position.
 #[test]
 fn many_images_of_few_channels_take_vectors_of_images() {
     let plain = |kernel| WindowParams { kernel, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };

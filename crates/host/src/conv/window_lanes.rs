@@ -17,7 +17,7 @@ pub(super) const LONGEST: usize = 7;
 const MOST_PARTS: usize = 16;
 pub(super) const PART: usize = 4096;
 
-/// The most vectors that are added up in registers, so that the rounding error is that of a shorter sum.
+/// The most vectors that are added up in registers, so that the rounding error is as small as for a shorter sum.
 const TERMS: usize = 256;
 
 pub(super) fn weight_grad(g: &Sizes, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
@@ -88,7 +88,7 @@ impl Image<'_> {
         let (g, window) = (self.g, &self.g.window);
         for first in (0..g.out_channels).step_by(M) {
             let count = M.min(g.out_channels - first);
-            // In place of channels past the end the last one is read, for sums that are not stored.
+            // Past the last channel, the last one is read instead, for sums that are not stored.
             let planes: [&[f32]; M] =
                 array(&[], |i| &self.dy[(first + i.min(count - 1)) * window.pixels()..][..window.pixels()]);
             for channel in 0..g.channels {
@@ -115,7 +115,7 @@ impl Image<'_> {
         }
     }
 
-    /// Adds the sums of `count` output channels to those from number `place · T` on, and makes them 0.
+    /// Adds the sums of `count` output channels to the sums from number `place · T` on, and sets them to 0.
     #[inline(always)]
     fn store<S: Simd, const M: usize, const T: usize>(
         &mut self,

@@ -16,12 +16,12 @@ const MOST_LINES: usize = 32;
 /// The most elements of a right factor whose columns are neighbours. A larger one leaves the caches from row to row.
 const MOST: usize = 1 << 20;
 
-/// The most terms, unless a right factor whose columns are neighbours has at least so many of them: the places of its rows take
-/// memory too.
+/// The most terms, unless a right factor whose columns are neighbours has at least `WIDE` columns: the places of
+/// its rows take memory too.
 const LONGEST: usize = 1 << 13;
 const WIDE: usize = 64;
 
-/// The rows of a left factor that is longer than that are copied only if the right factor is at least so many times as large.
+/// The rows of a longer left factor are copied only if the right factor is at least this many times as large.
 const COPIED: usize = 16;
 
 /// The columns that a task computes at once, into memory of its own, where it has several rows.

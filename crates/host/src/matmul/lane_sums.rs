@@ -8,8 +8,8 @@ use pulp::{Simd, WithSimd};
 use super::tiles::{VECTORS, panel_width};
 use crate::vectors::{array, with_vectors};
 
-/// The terms after which a sum is added to the result, so that the rounding error is that of a shorter sum. The terms of one product
-/// are not divided.
+/// The terms after which a sum is added to the result, so that the rounding error is as small as for a shorter sum.
+/// The terms of one product are not divided.
 pub(crate) const LONGEST: usize = 512;
 
 /// One product of a sum: where its factors start, and its number of terms.
@@ -20,8 +20,8 @@ pub(crate) struct Part {
     pub terms: usize,
 }
 
-/// Adds products to a list, of at most so many terms each. They go on with the last product of the list if their factors, whose terms
-/// are so far apart, begin where its factors end.
+/// Adds products to a list, of at most `longest` terms each. They continue the last product of the list if their
+/// factors, whose terms are `apart`, begin where its factors end.
 pub(crate) fn add_terms(parts: &mut Vec<Part>, more: Part, apart: [usize; 2], longest: usize) {
     let Part { mut a, mut b, mut terms } = more;
     while terms > 0 {
@@ -54,8 +54,8 @@ pub(crate) enum Lie {
     Terms([usize; 2]),
 }
 
-/// The most rows whose sums are in registers, of processors that have 16 of them or 32. Two vectors of the right factor and an
-/// element of the left one are beside them. With 12 rows, compilers keep some of the sums in memory.
+/// The most rows whose sums are in registers, on processors that have 16 or 32 of them. Two vectors of the right
+/// factor and an element of the left one are beside them. With 12 rows, compilers keep some of the sums in memory.
 const FEW_ROWS: usize = 6;
 const MANY_ROWS: usize = 10;
 
@@ -145,7 +145,7 @@ impl WithSimd for Compute<'_> {
     }
 }
 
-/// Computes the sums of some rows, at most those that registers hold, and of `V` vectors of columns.
+/// Computes the sums of some rows, at most as many as registers hold, and of `V` vectors of columns.
 #[inline(always)]
 fn rows_of<S: Simd, const V: usize>(
     simd: S,

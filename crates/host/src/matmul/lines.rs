@@ -1,6 +1,6 @@
-//! Products of matrices on the host whose right factor's rows are read where they lie: each from a place of its own, such as the
-//! pixels at one position of a convolution's kernel. Nothing is packed, so small products take no more than their
-//! multiplications.
+//! Products of matrices on the host whose right factor's rows are read where they lie. Each row has a place of its
+//! own, such as the pixels at one position of a convolution's kernel. Nothing is packed, so small products take no
+//! more than their multiplications.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use super::tiles::rows_in_registers;
 use crate::memory::{Result, scratch};
 use crate::vectors::with_vectors;
 
-/// The most terms that are added up in registers: the part of the right factor that they read stays in the nearest cache, and the
-/// rounding error is that of a shorter sum.
+/// The most terms that are added up in registers: the part of the right factor that they read stays in the nearest
+/// cache, and the rounding error is as small as for a shorter sum.
 const LONGEST: usize = 384;
 
 /// The most vectors in a row of a tile, for few rows, and for more.
@@ -49,7 +49,7 @@ fn wide_rows<S: Simd>() -> usize {
     if S::REGISTER_COUNT < 32 { 2 } else { 4 }
 }
 
-/// Returns the vectors of a tile for so many columns.
+/// Returns the vectors of a tile for this many columns.
 fn vectors<S: Simd>(count: usize) -> usize {
     let vectors = count.div_ceil(S::F32_LANES);
     if vectors > NARROW { WIDE } else { vectors }

@@ -14,7 +14,8 @@ pub enum Way {
     FewRows(By),
     /// Each task packs its own columns of the right factor (`large/`).
     Large,
-    /// The crate `gemm`. With `rows`, each thread computes so many by itself; without, `gemm` divides the product.
+    /// The crate `gemm`. With `rows`, each thread computes this many by itself; without, `gemm` divides the
+    /// product.
     Gemm {
         /// The rows of a task.
         rows: Option<usize>,
@@ -41,7 +42,7 @@ pub fn product(a: Matrix, b: Matrix, sizes: [usize; 3], threads: Threads) -> Way
     }
 }
 
-/// Returns who computes `count` products that have so many multiplications in all.
+/// Returns who computes `count` products that have this many multiplications in all.
 pub fn batch(count: usize, products: usize) -> Batch {
     match threads(products) {
         Threads::One => Batch::EachBy(Threads::One),
@@ -55,8 +56,9 @@ pub fn threads(products: usize) -> Threads {
     if products <= SMALL { Threads::One } else { Threads::All }
 }
 
-/// Returns the rows that each thread computes, unless `gemm` is to divide the product among threads itself. To wake them takes a good
-/// part of the time of a small product; but threads of `gemm` share what is packed of the right operand.
+/// Returns the rows that each thread computes, unless `gemm` is to divide the product among threads itself. Waking
+/// them takes a good part of the time of a small product. But the threads of `gemm` share the packed parts of the
+/// right operand.
 fn rows_of_task([m, k, n]: [usize; 3], threads: Threads) -> Option<usize> {
     const FEW: usize = 16;
     const MANY: usize = 64;
@@ -67,8 +69,8 @@ fn rows_of_task([m, k, n]: [usize; 3], threads: Threads) -> Option<usize> {
     if rows >= MANY {
         rows = rows.next_multiple_of(8);
     }
-    // `gemm` adds the terms in another order for one row, and for few rows and columns: the number of threads is not to change the
-    // sums.
+    // `gemm` adds the terms in another order for one row, and for few rows and columns: the number of threads must
+    // not change the sums.
     while m % rows == 1 {
         rows += 1;
     }

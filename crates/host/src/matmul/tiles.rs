@@ -15,8 +15,8 @@ use crate::vectors::{array, with_vectors};
 /// The vectors in a row of a panel.
 pub(crate) const VECTORS: usize = 2;
 
-/// The most terms that are added up in registers. Longer sums are split, so that a block's part stays in the cache, and
-/// the rounding error is that of a shorter sum.
+/// The most terms that are added up in registers. Longer sums are split, so that a block's part stays in the cache,
+/// and the rounding error is as small as for a shorter sum.
 const LONGEST: usize = 512;
 
 /// The sizes of a tile.
@@ -132,9 +132,9 @@ impl Left {
         }
     }
 
-    /// Writes the product of a part of the factor and of one panel of that depth: of its first `rows` rows, with those that
-    /// share a block with the last of them, and of its first `depth` terms. `out` has room for all rows, which are as far
-    /// apart as those of the panel.
+    /// Writes the product of a part of the factor and of one panel of that depth: of its first `rows` rows,
+    /// together with the rows that share a block with the last of them, and of its first `depth` terms. `out` has
+    /// room for all rows, which are as far apart as the panel's rows.
     pub fn multiply_part(&self, [rows, depth]: [usize; 2], panel: &[f32], out: &mut [f32]) {
         let (blocks, width) = ((rows * self.blocks).div_ceil(self.rows.max(1)), panel_width());
         let part = [blocks.min(self.blocks), depth];

@@ -224,8 +224,8 @@ fn add_gradient_sums<const MASKED: bool>(t: &[f32], x: &[f32], y: &[f32], mean: 
     }
 }
 
-/// Computes the gradient of x, and after it that of the residual if there is one, from the gradient sums. `y` is the result
-/// if relu follows.
+/// Computes the gradient of x from the gradient sums, and after it the gradient of the residual if there is one.
+/// `y` is the result if relu follows.
 pub fn backward(norm: &NormShape, [x, stats, g, sums]: [&[f32]; 4], [weight, y]: [Option<&[f32]>; 2], out: &mut [f32]) {
     let (task, by_channel, count) = (norm.task(), norm.by_channel(), norm.count() as f32);
     let numbers = |c: usize| {

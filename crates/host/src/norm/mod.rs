@@ -9,7 +9,7 @@ pub use moment::Moment;
 use crate::tasks::share;
 use crate::vectorised;
 
-/// What follows a normalisation. The gradient is masked by the result.
+/// The operation after a normalisation. The gradient is masked by the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Then {
     #[default]
@@ -30,7 +30,7 @@ pub struct NormShape {
     pub span: usize,
     /// The number of weights and biases.
     pub features: usize,
-    /// What is added to the variance.
+    /// The number that is added to the variance.
     pub eps: f32,
     /// Whether the mean is subtracted.
     pub centre: bool,
@@ -72,7 +72,7 @@ impl NormShape {
     }
 }
 
-/// Computes x → the means of each c, and the variances, or the mean squares if the mean is not subtracted.
+/// Computes the means of each c from x, and the variances; or the mean squares if the mean is not subtracted.
 pub fn moments(norm: &NormShape, x: &[f32], [means, variances]: [&mut [f32]; 2]) {
     let [outer, channels, inner] = norm.sizes;
     share(means.iter_mut().zip(variances).enumerate(), 4096 / norm.count().max(1), |(c, (mean, variance))| {

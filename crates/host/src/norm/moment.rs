@@ -11,9 +11,9 @@ pub(super) const SHORT: usize = BLOCK / 16;
 /// The square of the mean, in variances, from which on it is computed again.
 const FAR: f64 = 64.0;
 
-/// The count and the mean of some elements, and the sum of their squared distances from it. Two moments combine to that
-/// of all their elements (Chan et al., 1979). So elements that are read twice are still in the cache, and large squares
-/// are not subtracted.
+/// The count and the mean of some elements, and the sum of their squared distances from it. Two moments combine to
+/// the moment of all their elements (Chan et al., 1979). So elements that are read twice are still in the cache,
+/// and large squares are not subtracted.
 #[derive(Clone, Copy, Default)]
 pub struct Moment {
     /// The number of elements.

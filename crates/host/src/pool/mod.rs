@@ -16,7 +16,7 @@ pub use self::largest::NONE;
 /// The fewest planes for a thread.
 const FEWEST: usize = 16;
 
-/// What is computed of a window.
+/// The operation on a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// The largest element. NaN counts as the largest.

@@ -1,5 +1,5 @@
-//! Windows of 2 × 2 pixels that are 2 apart, on the host: the pooling of most nets. The results have the same bits as those
-//! of the general loops.
+//! Windows of 2 × 2 pixels that are 2 apart, on the host: the pooling of most nets. The results have the same bits
+//! as the results of the general loops.
 
 use super::Mode;
 use crate::window::{Window, WindowParams};
@@ -51,7 +51,7 @@ fn larger(best: f32, v: f32) -> f32 {
     if v > best || v.is_nan() { v } else { best }
 }
 
-/// Computes the gradient of a plane from that of its results.
+/// Computes the gradient of a plane from the gradient of its results.
 #[inline(always)]
 pub(super) fn backward(window: &Window, mode: Mode, x: &[f32], g: &[f32], dx: &mut [f32]) {
     let parts = |x: [f32; 4], g: f32| match mode {

@@ -10,15 +10,15 @@ use std::sync::Mutex;
 use self::team::{Work, work_around, work_together};
 use crate::lock;
 
-/// A thread takes a part of the tasks that are left, one of so many for each thread: few at the end, so that all threads end at about
-/// the same time.
+/// A thread takes 1 / (`PIECES` · threads) of the remaining tasks at a time. So it takes few at the end, and all
+/// threads end at about the same time.
 const PIECES: usize = 4;
 
 /// The most tasks that a thread takes at once: they lie in memory of its own, and there may be millions of them.
 const MOST_AT_ONCE: usize = 64;
 
-/// Runs all tasks, the calling thread among those that do. There are only as many threads as have at least `least` tasks each: short
-/// ones take less time than another thread needs to begin.
+/// Runs all tasks on several threads, including the calling one. There are only as many threads as have at least
+/// `least` tasks each: short tasks take less time than another thread needs to begin.
 ///
 /// Tasks may share parts of their own. If there are two tasks or more for each thread, each runs its parts by itself.
 pub fn share<T, I>(tasks: T, least: usize, run: impl Fn(I) + Sync)
@@ -79,7 +79,7 @@ fn divide(threads: usize, kind: Work, around: Option<Work>, work: &(dyn Fn(usize
     }
 }
 
-/// As [`share`], for tasks that can fail: all are run, and the error of the first one that has one is returned.
+/// As [`share`], for tasks that can fail. All tasks are run. Returns the error of the first task that has one.
 pub fn try_share<T, I, E>(tasks: T, least: usize, run: impl Fn(I) -> Result<(), E> + Sync) -> Result<(), E>
 where
     E: Clone + Send,

@@ -1,8 +1,9 @@
 //! Threads that work with the calling thread on one piece of work at a time, and stay awake for a moment after it.
 //!
-//! The ops of a step follow one another within microseconds, and many take less than a tenth of a millisecond. Waking a thread
-//! that sleeps takes a good part of that, once for each thread that helps and once for the caller, if it sleeps meanwhile. So the
-//! caller works too, and members of the team look for further work before they sleep, as those of OpenMP's runtimes do.
+//! The ops of a step follow one another within microseconds, and many take less than a tenth of a millisecond.
+//! Waking a sleeping thread takes a good part of that, once for each thread that helps and once for the caller, if
+//! it sleeps meanwhile. So the caller works too, and members of the team look for further work before they sleep,
+//! like the threads of OpenMP's runtimes.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -66,9 +67,9 @@ pub(super) fn work_around() -> Option<Work> {
     AROUND.with(Cell::get)
 }
 
-/// Runs `call` on the calling thread and, at the same time, on at most `others` further ones, and returns when all have returned.
-/// It is given the number of the thread, 0 for the caller. Further threads may come too late to run it. Returns `false` without
-/// running it if the team works for another thread, or for this one.
+/// Runs `call` on the calling thread and, at the same time, on at most `others` further ones. Returns when all have
+/// returned. `call` is given the number of the thread, 0 for the caller. Further threads may come too late to run
+/// it. Returns `false` without running it if the team works for another thread, or for this one.
 ///
 /// # Panics
 /// If `call` does, on any thread.
@@ -118,7 +119,7 @@ impl Team {
         (1..number_of_threads()).map_while(start).collect()
     }
 
-    /// The life of a member. Of the pieces of work, those for at least `place` members are for it too.
+    /// The life of a member. Pieces of work for at least `place` members are for it too.
     fn live(&self, place: usize, sleeps: &AtomicBool) {
         let (mut seen, mut idle) = (0, Instant::now());
         while lives() {

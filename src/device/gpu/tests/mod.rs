@@ -146,7 +146,7 @@ fn what_does_not_fit_is_an_error_by_name_and_the_device_goes_on() {
 
         let in_place = gpu.run(affine(&x, &x, 1, 0)).unwrap_err().to_string();
         assert!(in_place.contains("device-tests.affine") && in_place.contains(device.name()), "{in_place}");
-        // One word less than the shader reads. wgpu knows the size of a uniform block, not that of immediates.
+        // One word less than the shader reads. wgpu knows the size of a uniform block, but not the size of immediates.
         if gpu.caps().max_immediates == 0 {
             let short = ShaderText { name: "short", ..SHADER.text };
             let short = gpu.run(Kernel { shader: short, params: words(2), ..affine(&x, &y, 1, 0) });

@@ -1,8 +1,8 @@
 //! ONNX Runtime's operators of tensors of 8 bits with a scale and a zero point: they compute with floats, and quantise the result.
 //!
-//! Sums, scales and halves are rounded where ONNX Runtime rounds them. A number may still be one step of its scale from that of
-//! ONNX Runtime, which takes softmax from a table of integers and cuts 1 / scale of its result to a whole number; an adapter may also
-//! round quotients otherwise.
+//! Sums, scales and halves are rounded where ONNX Runtime rounds them. A number may still differ from ONNX
+//! Runtime's by one step of its scale. ONNX Runtime takes softmax from a table of integers, and cuts 1 / scale of
+//! its result to a whole number. An adapter may also round quotients in another way.
 
 use super::super::super::call::{Call, Operator};
 use super::super::super::element_type::ElementType;
@@ -58,7 +58,7 @@ fn dequantised(call: &Call, i: usize) -> Result<Tensor> {
     centred(call, i)?.mul(&scalar(call, i + 1)?)
 }
 
-/// The type of a result whose zero point is input `i`: that of the first input where it is left out.
+/// The type of a result whose zero point is input `i`. If that is left out, it is the type of the first input.
 fn result_kind(call: &Call, i: usize) -> Result<ElementType> {
     kind(call, if call.value(i).is_some() { i } else { 0 })
 }
@@ -114,7 +114,8 @@ fn global_average_pool(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![limited(&channels_back(call, y)?, result_kind(call, 4)?)?])
 }
 
-/// α · A · B + C, where C is of integers of the product's scale. Without a scale of the result, that is of floats.
+/// α · A · B + C, where C has integers in the product's scale. Without a scale of the result, the result is of
+/// floats.
 fn gemm(call: &Call) -> Result<Vec<Value>> {
     let operand = |i: usize, flag: &str| -> Result<Tensor> {
         kind(call, i)?;

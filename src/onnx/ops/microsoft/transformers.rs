@@ -21,7 +21,7 @@ pub(super) fn find(op: &str) -> Option<Operator> {
     })
 }
 
-/// A scale of 0 is that which a file leaves out.
+/// A scale of 0 means the same as no scale in the file.
 fn scale(call: &Call) -> Option<f32> {
     Some(call.float("scale", 0.0)).filter(|&scale| scale != 0.0)
 }
@@ -234,7 +234,7 @@ fn filled_by_all(call: &Call, batch: usize, total: usize, length: usize) -> Opti
     if alike { total.checked_sub(length) } else { None }
 }
 
-/// As ONNX's, with its inputs in another order; one place is that of the first position.
+/// As ONNX's operator, with its inputs in another order. A single place is the place of the first position.
 fn rotary_embedding(call: &Call) -> Result<Tensor> {
     if call.flag("is_packed_batching") || call.float("scale", 1.0) != 1.0 {
         return call.refuse("a packed batch, or a scale");

@@ -35,8 +35,8 @@ const fn largest_tile<S: Simd>() -> [usize; 2] {
 const MOST_TERMS: usize = 512;
 const MOST_COLUMNS: usize = 528;
 
-/// The rows for which a panel is read again and again. If they are copied, they are those of several tiles, which share lines of the
-/// cache.
+/// The rows for which a panel is read again and again. If they are copied, they are the rows of several tiles,
+/// which share lines of the cache.
 const GROUPED_ROWS: usize = 48;
 
 /// The rows that tasks have in hand at a time: there is a slice for each part of one.
@@ -143,7 +143,7 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes parts of rows: those from row `first` and from column `column` on.
+    /// Computes parts of rows: from row `first` and from column `column` on.
     fn part(&self, first: usize, column: usize, out: &mut [&mut [f32]]) -> Result<()> {
         let columns = out.first().map_or(0, |row| row.len());
         let depth = self.terms.min(MOST_TERMS);
@@ -156,7 +156,7 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// Returns whether rows that meet so many columns are copied.
+    /// Returns whether rows that meet this many columns are copied.
     fn packs(&self, columns: usize) -> bool {
         self.a.strides[1] != 1 && (self.a.strides[0] != 1 || columns > UNPACKED)
     }

@@ -49,7 +49,8 @@ pub(super) fn pack_rows(
     }
 }
 
-/// Writes columns as a panel, `[terms, columns]`, whose rows are whole vectors. Those that are too many are zeros.
+/// Writes columns as a panel, `[terms, columns]`, whose rows are whole vectors. Columns past the last one are
+/// zeros.
 #[inline(always)]
 pub(super) fn pack_columns<S: Simd>(simd: S, b: Matrix, columns: Range<usize>, terms: &Range<usize>, to: &mut [f32]) {
     let ([term, column], depth, lanes) = (b.strides, terms.len(), S::F32_LANES);

@@ -14,9 +14,9 @@ const AT_ONCE: usize = 4;
 /// The rows of the left operand that a tile reads.
 #[derive(Clone, Copy)]
 pub(super) enum Left<'a> {
-    /// Rows that are so far apart.
+    /// Rows that are this far apart.
     Rows(&'a [f32], usize),
-    /// The elements of each term side by side, terms that are so far apart.
+    /// The elements of each term lie side by side; the terms are this far apart.
     Terms(&'a [f32], usize),
 }
 
