@@ -7,6 +7,7 @@ mod source;
 #[path = "../specialisations/mod.rs"]
 mod specialisations;
 
+mod docs;
 mod error_names;
 mod shaders;
 mod structure;

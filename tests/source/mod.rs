@@ -17,18 +17,23 @@ pub fn read(path: &str) -> String {
 
 /// The Rust and WGSL files under a folder of the repository, with their texts.
 pub fn files(folder: &str) -> Vec<(PathBuf, String)> {
-    let all = walk(&root().join(folder));
+    let all = walk(&root().join(folder), &["rs", "wgsl"]);
     assert!(!all.is_empty(), "{folder} has no code");
     all
 }
 
-fn walk(folder: &Path) -> Vec<(PathBuf, String)> {
+/// The files under a folder of the repository whose names have one of these endings, with their texts.
+pub fn texts(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
+    walk(&root().join(folder), endings)
+}
+
+fn walk(folder: &Path, endings: &[&str]) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let path = entry.expect("a folder that can be read").path();
         if path.is_dir() {
-            all.extend(walk(&path));
-        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "wgsl") {
+            all.extend(walk(&path, endings));
+        } else if path.extension().is_some_and(|kind| endings.iter().any(|ending| kind == *ending)) {
             let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             all.push((path, text));
         }
