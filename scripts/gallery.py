@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Makes the pictures of docs/gallery from real runs.
+
+    eval "$(scripts/software-adapters.sh)"
+    cargo build --release -p anygpu-cli && cargo build --release -p anygpu-plot --example mixed && cargo build --release --example generate_text
+    python3 scripts/gallery.py [--devices cpu,soft:0,soft:1] [--only NAME,...] [--models FOLDER]
+
+Needs the Python package pyte, for pictures of the terminal; numpy and pillow, for the boxes, with the models that scripts/onnx_models.py
+fetches into FOLDER. The pictures of the desktop program and of the page are made by their own tests.
+"""
+
+import argparse
+import fcntl
+import html
+import json
+import os
+import pathlib
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "docs/gallery"
+RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+COLOURS = {
+    "black": "#24292f", "red": "#ff7b72", "green": "#7ee787", "brown": "#e3b341", "yellow": "#e3b341", "blue": "#79c0ff",
+    "magenta": "#d2a8ff", "cyan": "#76e3ea", "white": "#e6edf3", "default": "#e6edf3",
+}
+
+
+def terminal(name, shown, command, columns, rows, seconds=600, quit_key=None):
+    """Runs a command in a terminal of this size, and draws its last screen, below the command itself."""
+    import pyte
+
+    screen = pyte.Screen(columns, rows)
+    stream = pyte.ByteStream(screen)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLORTERM="", COLUMNS=str(columns), LINES=str(rows))
+        os.environ["PATH"] = f"{RELEASE}:{os.environ['PATH']}"
+        os.chdir(tempfile.gettempdir())
+        os.execvp("bash", ["bash", "-c", f"sleep 0.2; {command}"])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    end = time.monotonic() + seconds
+    picture = None
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                data = os.read(terminal, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            stream.feed(data)
+    picture = [[screen.buffer[row][column] for column in range(columns)] for row in range(rows)]
+    if quit_key is not None:
+        os.kill(pid, signal.SIGINT)
+    os.waitpid(pid, 0)
+    while picture and all(cell.data == " " for cell in picture[-1]):
+        picture.pop()
+    write(name, shown, picture, columns)
+
+
+def write(name, shown, picture, columns):
+    """Writes rows of characters with colours as an SVG."""
+    width, height, top = 8.43, 18, 44
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns * width + 32:.0f} {top + (len(picture) + 1) * height + 12}" '
+        'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14">',
+        '<rect width="100%" height="100%" rx="8" fill="#0d1117"/>',
+        '<circle cx="20" cy="18" r="6" fill="#ff5f57"/><circle cx="40" cy="18" r="6" fill="#febc2e"/><circle cx="60" cy="18" r="6" fill="#28c840"/>',
+        f'<text x="16" y="{top}" fill="#8b949e" xml:space="preserve">$ {html.escape(shown)}</text>',
+    ]
+    for number, row in enumerate(picture):
+        y = top + (number + 1) * height
+        at = 0
+        while at < len(row):
+            style = (row[at].fg, row[at].bold, row[at].reverse)
+            end = at
+            while end < len(row) and (row[end].fg, row[end].bold, row[end].reverse) == style:
+                end += 1
+            text = "".join(cell.data for cell in row[at:end])
+            if text.strip():
+                fill = COLOURS.get(style[0].removeprefix("bright"), f"#{style[0]}" if len(style[0]) == 6 else "#e6edf3")
+                bold = ' font-weight="bold"' if style[1] else ""
+                lines.append(
+                    f'<text x="{16 + at * width:.1f}" y="{y}" fill="{fill}"{bold} textLength="{len(text) * width:.1f}" '
+                    f'xml:space="preserve">{html.escape(text)}</text>'
+                )
+            at = end
+    (OUT / f"{name}.svg").write_text("\n".join(lines + ["</svg>", ""]))
+
+
+def mixed(devices):
+    subprocess.run([RELEASE / "examples/mixed", OUT / "mixed.svg", *devices], check=True)
+
+
+def timeline(devices):
+    """One step of ResNet-18 on several devices, from the trace of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder) / "run.json"
+        command = [RELEASE / "anygpu", "train", "lenet", "--batch-size", "256", "--epochs", "2", "--devices", ",".join(devices), "--trace", trace]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        events = json.loads(trace.read_text())["traceEvents"]
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    spans = [event for event in events if event["ph"] == "X"]
+    steps = [span for span in spans if rows[span["tid"]] == "steps"]
+    step = sorted(steps[len(steps) // 2 :], key=lambda span: span["dur"])[len(steps) // 4]
+    begin, length = step["ts"], step["dur"]
+    left, width, height, top = 190, 900, 26, 56
+    colours = {"copy of parameters": "#f28e2b", "compute": "#4e79a7", "gradients": "#59a14f"}
+    shown = {tid: name for tid, name in rows.items() if name != "steps"}
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 30} {top + len(shown) * (height + 8) + 60}" '
+        'font-family="system-ui, sans-serif" font-size="13" fill="#24292f">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="16" y="26" font-size="16">{html.escape(step["name"])} of LeNet, batch of 256, on {html.escape(", ".join(devices))}: {length / 1000:.1f} ms</text>',
+    ]
+    for number, (tid, name) in enumerate(shown.items()):
+        y = top + number * (height + 8)
+        lines.append(f'<text x="16" y="{y + 17}">{html.escape(name)}</text>')
+        lines.append(f'<rect x="{left}" y="{y}" width="{width}" height="{height}" fill="#f6f8fa"/>')
+        for span in spans:
+            kind = span["name"].split(" ")[0] if span["name"].startswith("gradients") else span["name"]
+            inside = begin <= span["ts"] < begin + length
+            if span["tid"] != tid or kind not in colours or not inside:
+                continue
+            x, w = left + (span["ts"] - begin) / length * width, max(span["dur"] / length * width, 1)
+            lines.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{height}" fill="{colours[kind]}" stroke="white"/>')
+            if kind == "compute":
+                lines.append(f'<text x="{x + 6:.1f}" y="{y + 17}" fill="white">{span["args"]["samples"]} samples</text>')
+    y = top + len(shown) * (height + 8) + 24
+    for number, (name, colour) in enumerate(colours.items()):
+        label = "gradients to the host" if name == "gradients" else name
+        lines.append(f'<rect x="{left + number * 200}" y="{y - 12}" width="14" height="14" fill="{colour}"/><text x="{left + number * 200 + 20}" y="{y}">{label}</text>')
+    (OUT / "timeline.svg").write_text("\n".join(lines + ["</svg>", ""]))
+
+
+def boxes(models):
+    """The text that a model of RapidOCR finds in the picture of the desktop program."""
+    import numpy
+    from PIL import Image, ImageDraw
+
+    picture = Image.open(ROOT / "docs/guide/src/images/desktop.png").convert("RGB")
+    # The model takes multiples of 32.
+    small = picture.resize([side // 32 * 32 for side in picture.size])
+    with tempfile.TemporaryDirectory() as folder:
+        array, scores = pathlib.Path(folder) / "x.npy", pathlib.Path(folder) / "scores.npy"
+        pixels = (numpy.asarray(small, dtype=numpy.float32) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+        numpy.save(array, pixels.transpose(2, 0, 1)[None].astype(numpy.float32))
+        model = pathlib.Path(models) / "rapidocr-detection/model.onnx"
+        described = json.loads(subprocess.run([RELEASE / "anygpu", "run", model, "--describe", "--json"], check=True, capture_output=True).stdout)
+        names = [described["inputs"][0]["name"], described["outputs"][0]["name"]]
+        subprocess.run([RELEASE / "anygpu", "run", model, "--input", f"{names[0]}={array}", "--output", f"{names[1]}={scores}"], check=True)
+        found = numpy.load(scores)[0, 0] > 0.3
+    drawing = ImageDraw.Draw(small)
+    seen = numpy.zeros_like(found)
+    count = 0
+    for y, x in zip(*numpy.nonzero(found)):
+        if seen[y, x]:
+            continue
+        area, stack = [], [(y, x)]
+        seen[y, x] = True
+        while stack:
+            row, column = stack.pop()
+            area.append((row, column))
+            for near in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
+                inside = 0 <= near[0] < found.shape[0] and 0 <= near[1] < found.shape[1]
+                if inside and found[near] and not seen[near]:
+                    seen[near] = True
+                    stack.append(near)
+        if len(area) > 12:
+            rows, columns = zip(*area)
+            drawing.rectangle([min(columns) - 4, min(rows) - 4, max(columns) + 4, max(rows) + 4], outline=(220, 40, 40), width=2)
+            count += 1
+    print(f"{count} areas of text")
+    small.quantize(64).save(OUT / "boxes.png", optimize=True)
+
+
+def text():
+    """What a small transformer writes after it was trained on Shakespeare's sonnets."""
+    written = subprocess.run([RELEASE / "examples/generate_text", "soft:0"], check=True, capture_output=True, text=True).stdout
+    (OUT / "text.txt").write_text(written)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", default="cpu,soft:0,soft:1", help="the devices of the mix (default: %(default)s)")
+    parser.add_argument("--only", help="a list of pictures (default: all)")
+    parser.add_argument("--models", help="the folder of scripts/onnx_models.py")
+    arguments = parser.parse_args()
+    devices = arguments.devices.split(",")
+    named = ",".join(devices)
+    pictures = {
+        "mixed": lambda: mixed(devices),
+        "timeline": lambda: timeline(devices),
+        "devices": lambda: terminal("devices", "anygpu devices", "anygpu devices", 118, 30),
+        "check": lambda: terminal("check", "anygpu check --quick --devices soft:0 | tail -n 24", "anygpu check --quick --devices soft:0 | tail -n 24", 118, 26),
+        "train": lambda: terminal("train", f"anygpu train --live --epochs 4 --devices {named}", f"anygpu train --live --epochs 4 --devices {named}", 118, 40),
+        "top": lambda: top(named),
+        "text": text,
+    }
+    if arguments.models:
+        pictures["boxes"] = lambda: boxes(arguments.models)
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, make in pictures.items():
+        if not arguments.only or name in arguments.only.split(","):
+            print(name, flush=True)
+            make()
+    print(f"{sum(file.stat().st_size for file in OUT.iterdir())} bytes in {OUT.relative_to(ROOT)}")
+
+
+def top(devices):
+    """The devices of the machine while a net trains on them."""
+    run = subprocess.Popen(
+        [RELEASE / "anygpu", "train", "--epochs", "200", "--devices", devices], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        time.sleep(8)
+        terminal("top", "anygpu top", "anygpu top", 118, 30, seconds=6, quit_key="q")
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
