@@ -58,7 +58,7 @@ const BUCKET_BYTES: usize = 4 << 20;
 ///
 /// **Devices may fail.** A device fails if it is lost, if its driver reports an error, if a panic ends its part of a
 /// step, or if it does not end its part [in time](DataParallel::with_time_limit). The step is then repeated on the
-/// other devices, from the same values. The results equal those of a run without the failure, and a warning is logged.
+/// other devices, from the same values. The results are the same as without the failure, and a warning is logged.
 /// The device is [left out](DataParallel::left_out) until it [rejoins](DataParallel::rejoin). A device that runs out of
 /// memory first gets smaller shares. If the devices together have too little memory for a batch, it is computed in
 /// parts, and the gradients of the parts are added. The step is then the same with two exceptions: batch norm uses the

@@ -194,7 +194,8 @@ mod tests {
         Ok(())
     }
 
-    /// The sum of what arrives in many steps is that of what was sent, also with changing shares; without feedback it is not.
+    /// Over many steps, the sum of what arrives equals the sum of what was sent, also with changing shares. Without
+    /// feedback, it does not.
     #[test]
     fn feedback_makes_up_for_what_was_lost() -> Result<()> {
         for device in &Device::all() {

@@ -205,7 +205,7 @@ impl Pipeline {
         if entries.iter().any(|part| *part != entries[0]) {
             return Err(Error::argument(
                 call,
-                "the size of the net's output per sample differs between micro-batches",
+                "the size of the net's output per sample is not the same in all micro-batches",
             ));
         }
         Tensor::cat(&outputs.iter().collect::<Vec<_>>(), self.dims.output(0))
