@@ -165,8 +165,8 @@ pub fn load_pickle(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Pi
 /// and its inputs.
 ///
 /// Keys that begin with `anygpu.` are reserved, except `anygpu.card`, with which `anygpu train` describes a net. Every
-/// save writes the keys `anygpu` and `format`, with the values `1` and `pt`. You may pass them with these values, so
-/// metadata that was read can be written again.
+/// save writes the keys `anygpu` and `format`, with the values `1` and `pt`. You may pass them, so metadata that was
+/// read can be written again.
 ///
 /// # Errors
 /// The errors of [`save`]; [`Error::InvalidArgument`] for a reserved key, and for the key `anygpu` with another value.

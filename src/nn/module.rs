@@ -181,9 +181,9 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) that lists every name whose shape differs and, if
-    /// `strict`, every name that only one side has. Also if none of the state's names is in the module, even if not
-    /// `strict`. If another prefix would make the names fit, the error says so. Device errors. On error, the module is
-    /// unchanged.
+    /// `strict`, every name that only one side has. The same error, even if not `strict`, if none of the state's names
+    /// is in the module. If another prefix would make the names fit, the error says so. Device errors. On error, the
+    /// module is unchanged.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};

@@ -132,7 +132,7 @@ impl EmbeddingBag {
     fn of_equal_size(&self, ids: &Tensor) -> Result<Tensor> {
         whole(ids)?;
         let &[bags, size] = ids.shape() else {
-            let detail = format!("ids must be [N, L], not {:?}: or use forward_with_offsets", ids.shape());
+            let detail = format!("ids must be [N, L], not {:?}: for others, use forward_with_offsets", ids.shape());
             return Err(Error::argument(NAME, detail));
         };
         if size == 0 {

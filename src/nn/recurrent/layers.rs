@@ -130,7 +130,7 @@ macro_rules! of_one_state {
             /// Returns the same as [`forward_with_state`](Self::forward_with_state), for a batch of sequences of
             /// several lengths: `lengths: [N]`, of integers from 1 to T. Elements after the end of a sequence have no
             /// influence, and their outputs are zeros. The last states are the states at the end of each sequence,
-            /// where the reverse direction begins. The results equal the results of PyTorch's `pack_padded_sequence` and
+            /// where the reverse direction begins. This equals PyTorch's `pack_padded_sequence` and
             /// `pad_packed_sequence` (with `total_length`). The lengths may be in any order.
             ///
             /// The lengths are read by the host, so keep them on `cpu`: elsewhere, the call waits for their device. On
@@ -263,7 +263,7 @@ impl LSTM {
     /// Returns the same as [`forward_with_state`](LSTM::forward_with_state), for a batch of sequences of several
     /// lengths: `lengths: [N]`, of integers from 1 to T. Elements after the end of a sequence have no influence, and
     /// their outputs are zeros. The last states are the states at the end of each sequence, where the reverse direction
-    /// begins. The results equal the results of PyTorch's `pack_padded_sequence` and `pad_packed_sequence` (with
+    /// begins. This equals PyTorch's `pack_padded_sequence` and `pad_packed_sequence` (with
     /// `total_length`). The lengths may be in any order.
     ///
     /// The lengths are read by the host, so keep them on `cpu`: elsewhere, the call waits for their device. On several
