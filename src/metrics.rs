@@ -1,6 +1,5 @@
-//! Metrics of training: loss and accuracy are summed on the device and read only on request, so that measuring them
-//! does not stall the device; the number of samples per second, and a stopwatch that waits for devices.
-//!
+//! Metrics of training: loss, accuracy, a confusion matrix, samples per second, and a stopwatch that waits for devices.
+//! Losses and counts are summed on the device and read only on request, so measuring them does not stall the device.
 //! Batches may come from several devices: each device has its own sum, and reading a value adds them up.
 
 mod early_stopping;
@@ -42,7 +41,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Runs a function that reads them, again when they have arrived.
+    /// Runs a function that reads the sums. Runs it again when they have arrived.
     async fn rerun<T>(&self, f: impl FnMut() -> Result<T>) -> Result<T> {
         let devices: Vec<Device> = self.on_devices.iter().map(|sum| sum.device().clone()).collect();
         rerun(&devices, f).await
@@ -103,15 +102,15 @@ impl Mean {
     /// Returns the mean over all samples, or NaN without any. Waits for the devices.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub fn value(&self) -> Result<f64> {
         Ok(self.sums.read(1)?[0] / self.count as f64)
     }
 
-    /// As [`Mean::value`], for an executor: in a browser, where that would wait.
+    /// Returns the same as [`Mean::value`], as a future. Use it in a browser, where `value` would have to wait.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub async fn value_async(&self) -> Result<f64> {
         self.sums.rerun(|| self.value()).await
     }
@@ -128,7 +127,8 @@ impl Mean {
     }
 }
 
-/// The fraction of samples whose label is the class of the greatest logit, or of one of the k greatest.
+/// The fraction of samples whose label is the class with the greatest logit, or one of the classes with the k greatest
+/// logits.
 ///
 /// ```
 /// use anygpu::{Tensor, metrics::Accuracy};
@@ -156,24 +156,24 @@ impl Default for Accuracy {
 }
 
 impl Accuracy {
-    /// Creates an accuracy by the greatest logit.
+    /// Creates an accuracy that counts the greatest logit only.
     #[must_use]
     pub fn new() -> Accuracy {
         Accuracy::top(1)
     }
 
-    /// Creates an accuracy by the `k` greatest logits. Among equal ones, the first count.
+    /// Creates an accuracy that counts the `k` greatest logits. Among equal logits, the first ones count.
     #[must_use]
     pub fn top(k: usize) -> Accuracy {
         Accuracy { k, right: Sums::default(), count: 0 }
     }
 
-    /// Adds a batch of `logits: [N, classes]` and integer `labels: [N]`, which are moved to the device of the logits if
-    /// necessary; or of `[N, classes, ..]` and `[N, ..]`, for instance of pixels, as
-    /// [`cross_entropy`](crate::nn::cross_entropy) takes them. Nothing is read back.
+    /// Adds a batch of `logits: [N, classes]` and integer `labels: [N]`. Also takes `[N, classes, ..]` and `[N, ..]`,
+    /// for instance of pixels, like [`cross_entropy`](crate::nn::cross_entropy). Labels are moved to the device of the
+    /// logits if necessary. Nothing is read back.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] unless there is one label for each position, [`Error::InvalidArgument`] with fewer
+    /// [`Error::ShapeMismatch`] unless there is one label for each position; [`Error::InvalidArgument`] with fewer
     /// classes than k.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("Accuracy", logits, labels)?;
@@ -189,15 +189,15 @@ impl Accuracy {
     /// Returns the fraction, 0 to 1, of all samples, or NaN without any. Waits for the devices.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub fn value(&self) -> Result<f64> {
         Ok(self.right.read(1)?[0] / self.count as f64)
     }
 
-    /// As [`Accuracy::value`], for an executor: in a browser, where that would wait.
+    /// Returns the same as [`Accuracy::value`], as a future. Use it in a browser, where `value` would have to wait.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub async fn value_async(&self) -> Result<f64> {
         self.right.rerun(|| self.value()).await
     }
@@ -238,11 +238,12 @@ impl ConfusionMatrix {
         ConfusionMatrix { classes, counts: Sums::default() }
     }
 
-    /// Adds a batch, of the shapes that [`Accuracy::add`] takes. Nothing is read back.
+    /// Adds a batch, with the same shapes as [`Accuracy::add`]. Nothing is read back.
     ///
     /// # Errors
-    /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes;
-    /// [`Error::InvalidArgument`] for a label that is no class, from an adapter when the counts are read.
+    /// The errors of [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes;
+    /// [`Error::InvalidArgument`] for a label that is not a class. An adapter reports such a label when the counts are
+    /// read.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("ConfusionMatrix", logits, labels)?;
         if logits.shape()[1] != self.classes {
@@ -263,16 +264,17 @@ impl ConfusionMatrix {
     /// Returns the counts, `[label][prediction]`. Waits for the devices.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub fn value(&self) -> Result<Vec<Vec<u64>>> {
         let counts = self.counts.read(self.classes * self.classes)?;
         Ok(counts.chunks(self.classes.max(1)).map(|row| row.iter().map(|&count| count as u64).collect()).collect())
     }
 
-    /// As [`ConfusionMatrix::value`], for an executor: in a browser, where that would wait.
+    /// Returns the same as [`ConfusionMatrix::value`], as a future. Use it in a browser, where `value` would have to
+    /// wait.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub async fn value_async(&self) -> Result<Vec<Vec<u64>>> {
         self.counts.rerun(|| self.value()).await
     }
@@ -283,8 +285,8 @@ impl ConfusionMatrix {
     }
 }
 
-/// Logits `[count, classes]` and labels `[count]` as u32, one row and one label for each position, on the device of the
-/// logits and outside the graph.
+/// Returns logits `[count, classes]` and labels `[count]` as u32, one row and one label for each position, on the
+/// device of the logits and outside the graph.
 fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<(Tensor, Tensor)> {
     let fits = match logits.shape() {
         [n, _, rest @ ..] => labels.shape().split_first() == Some((n, rest)),

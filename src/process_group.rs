@@ -229,7 +229,7 @@ impl Rank {
         self.within(work)
     }
 
-    /// Returns the same rank for what is not the loss function: losses that layers compute are left as they are.
+    /// Returns the same rank for code other than the loss function: losses that layers compute are left as they are.
     pub fn without_losses(&self) -> Rank {
         Rank { without_losses: true, ..self.clone() }
     }
@@ -260,8 +260,9 @@ impl Rank {
         Duration::from_nanos(self.progress().waited.load(Ordering::Relaxed))
     }
 
-    /// Contributes `own` to an exchange and waits for the result. `merge` computes it from each rank's share of the
-    /// samples and values, in order of the ranks. All ranks must take part in the same exchanges in the same order.
+    /// Contributes `own` to an exchange and waits for the result. `merge` computes it from the share of the samples and
+    /// the values of each rank, in order of the ranks. All ranks must take part in the same exchanges in the same
+    /// order.
     ///
     /// # Errors
     /// [`Error::Abandoned`] if a rank has left or contributes a different number of values. The last rank to arrive

@@ -1,4 +1,4 @@
-//! Elements in files: little-endian, and of more types than tensors have.
+//! Elements in files: little-endian, with more types than tensors have.
 
 use half::{bf16, f16};
 
@@ -26,11 +26,12 @@ pub(super) enum FileDType {
     U16,
     U8,
     Bool,
-    /// Two halves. No complex type can be read; its size is needed to find the storages after it.
+    /// Two halves. Complex types cannot be read; the size is needed to find the storages after it.
     Complex32,
     Complex64,
     Complex128,
-    /// A type of floats of 8 or 4 bits, or of quantised numbers, by its name and its bytes. None can be read.
+    /// A type of 8-bit or 4-bit floats, or of quantised numbers: its name and its size in bytes. None of these can be
+    /// read.
     Other(&'static str, usize),
 }
 
@@ -47,11 +48,11 @@ impl FileDType {
         }
     }
 
-    /// The tensor of these elements on `cpu`, in the nearest element type of this crate. Within
-    /// [`narrow_64_bits`](crate::narrow_64_bits), `f64` is rounded to `f32`, and integers of 64 bits become such of 32. A value that does
-    /// not fit is [`Fault::Unsupported`].
+    /// Returns the tensor of these elements on `cpu`, in the nearest element type of this crate. Within
+    /// [`narrow_64_bits`](crate::narrow_64_bits), `f64` is rounded to `f32`, and 64-bit integers become 32-bit
+    /// integers. A value that does not fit is [`Fault::Unsupported`].
     ///
-    /// There are as many `elements` as the shape has.
+    /// The number of `elements` must fit the shape.
     pub fn tensor<'a>(
         self,
         shape: &[usize],
@@ -110,7 +111,7 @@ impl FileDType {
             }
             FileDType::I64 | FileDType::I32 | FileDType::I16 | FileDType::I8 => {
                 for element in elements.chunks_exact_mut(self.size()) {
-                    // The complement and 1.
+                    // The complement plus 1.
                     let mut carry = true;
                     for byte in element {
                         (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));

@@ -1,4 +1,4 @@
-//! The groups of further tensors in a training checkpoint.
+//! The groups of additional tensors in a training checkpoint.
 //!
 //! The tensor `w` of the group `ema` is called `extra.ema.w`, and `extra.ema` in the metadata is the number of tensors
 //! of the group. A group can be called `ema.x` beside `ema`: a tensor belongs to the group with the longest name that
@@ -9,7 +9,7 @@ use crate::nn::StateDict;
 
 const EXTRA: &str = "extra.";
 
-/// Adds a group, or returns why it cannot be added; then nothing is changed.
+/// Adds a group. Otherwise, returns why it cannot be added, and changes nothing.
 pub(super) fn add(
     state: &mut StateDict,
     metadata: &mut Metadata,
@@ -43,8 +43,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Returns the tensors of a group, `None` if there is no such group, or an error if the file was written by a version
-/// that let groups overlap, and these do.
+/// Returns the tensors of a group, or `None` if there is no such group. Returns an error if an earlier version wrote
+/// the file with groups that overlap.
 pub(super) fn get(state: &StateDict, metadata: &Metadata, name: &str) -> Result<Option<StateDict>, String> {
     let of = |group: &str| -> StateDict {
         let inner = |full: &str| {
@@ -80,7 +80,7 @@ fn groups(metadata: &Metadata) -> impl Iterator<Item = &str> {
     metadata.keys().filter_map(|key| key.strip_prefix(EXTRA))
 }
 
-/// Returns the group that a tensor belongs to, of those with a marker.
+/// Returns the group that a tensor belongs to, among the groups with a marker.
 fn owner<'a>(metadata: &'a Metadata, full: &str) -> Option<&'a str> {
     groups(metadata).filter(|group| inner_name(full, group).is_some()).max_by_key(|group| group.len())
 }

@@ -1,4 +1,4 @@
-//! Saving and loading: safetensors files, written and read, and the files of PyTorch's `torch.save`, read.
+//! Saving and loading: safetensors files are written and read; files of PyTorch's `torch.save` are read.
 //!
 //! ```
 //! use anygpu::nn::{Linear, Module};
@@ -17,15 +17,16 @@
 //!
 //! # Safety
 //!
-//! A file of any origin is safe to read: nothing in it can run. PyTorch's files hold a pickle, which in Python may call
-//! any function. This crate accepts the names of tensors, storages, element types, Python's collections and NumPy's
-//! numbers only; any other name is an error. Cut, damaged and hostile files are errors, and reading one takes time and
-//! memory in proportion to its actual size, whatever sizes it claims. Files of [`save`] and zip archives of PyTorch
-//! have checksums, which are compared; PyTorch's format before 1.6 has none.
+//! Files of any origin are safe to read: nothing in them is executed. PyTorch's files hold a pickle, which in Python
+//! may call any function. This crate accepts only the names of tensors, storages, element types, Python's collections
+//! and NumPy's numbers; any other name is an error. Truncated, damaged and malicious files are errors. Reading a file
+//! takes time and memory in proportion to its actual size, whatever sizes it claims. Files of [`save`] and PyTorch's
+//! zip archives have checksums, which are verified; PyTorch's format before 1.6 has none.
 //!
-//! Files that are refused: whole modules (`torch.save(model)`, TorchScript), files with objects of other libraries
-//! (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0, and the tar archives of PyTorch before
-//! 0.1.10. Of NumPy, numbers are read and arrays are skipped. Sparse, quantised, nested and complex tensors, and those of 8-bit
+//! These files are refused: whole modules (`torch.save(model)`, TorchScript), files with objects of other libraries
+//! (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0, and the tar archives of PyTorch
+//! before 0.1.10. NumPy numbers are read, and NumPy arrays are skipped. Sparse, quantised, nested, complex and 8-bit
+//! float tensors are skipped.
 //! floats, are skipped.
 
 mod file_dtype;
@@ -50,9 +51,9 @@ pub use crate::util::atomic::{check_writable, write_atomically};
 pub use pytorch::PickleValue;
 pub use training::{Stateful, TrainingState};
 
-/// The prefix of the keys of metadata that this crate writes itself.
+/// The prefix of the metadata keys that this crate writes itself.
 const RESERVED: &str = "anygpu.";
-/// The one such key that programs write: the description of a net by the command `anygpu`.
+/// The only such key that programs may write: the description of a net by the command `anygpu`.
 const CARD: &str = "anygpu.card";
 
 fn is_reserved(key: &str) -> bool {
@@ -63,7 +64,7 @@ fn is_reserved(key: &str) -> bool {
 ///
 /// All tensors are copied to the host in one copy per device. The file is replaced atomically ([`write_atomically`]): a
 /// crash, a kill or a full disk at any moment leaves either the old file or the new one. It holds a CRC-32 of names,
-/// shapes and elements, which [`load`] checks. (A program that changes the tensors of a file must therefore not copy
+/// shapes and elements, which [`load`] verifies. (A program that changes the tensors of a file must therefore not copy
 /// its metadata.)
 ///
 /// # Errors
@@ -81,36 +82,37 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`, `.bin`, `.ckpt`),
-/// all to `device`, in one staged copy. They may have been saved from any device. What kind of file it is, its first bytes say:
-/// the name of a file may end in anything.
+/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`,
+/// `.bin`, `.ckpt`). All tensors are moved to `device` in one staged copy. They may have been saved from any device.
+/// The kind of file is recognised by its first bytes, so its name may have any extension.
 ///
 /// In a PyTorch file, the state is the dict of tensors that `model.state_dict()` returned, or such a dict under
-/// `state_dict`, `model_state_dict` or `model`; use [`load_pickle`] for other contents.
+/// `state_dict`, `model_state_dict` or `model`. For other contents, use [`load_pickle`].
 ///
-/// From a file of a [`TrainingState`], the tensors of the model are read.
+/// For the file of a [`TrainingState`], the tensors of the model are read.
 ///
 /// # Element types
-/// - All types that tensors have stay, `f64` and `i64` too. [`Module::load_state_dict`](crate::nn::Module::load_state_dict) converts
-///   to the types of a module's tensors, as PyTorch does.
-/// - Adapters hold no `f64`: read such a file to `cpu`, or within [`narrow_64_bits`](crate::narrow_64_bits), which converts numbers of
-///   64 bits to 32 bits.
-/// - `u16` becomes `u32`, `i16` and `i8` become `i32`, and `u64` becomes `u32`, or `i64` where a value needs it.
-/// - A tensor with a value that does not fit, or of another type (complex, say), is skipped. So is a number among the tensors of a
-///   PyTorch file. [`StateDict::skipped`] and [`PickleValue::skipped`] name what is skipped, with the reason, and so does a warning
-///   in the log.
+/// - All types that tensors have are kept, including `f64` and `i64`.
+///   [`Module::load_state_dict`](crate::nn::Module::load_state_dict) converts to the types of a module's tensors, as
+///   PyTorch does.
+/// - Adapters do not support `f64`: read such a file to `cpu`, or within [`narrow_64_bits`](crate::narrow_64_bits),
+///   which converts 64-bit numbers to 32 bits.
+/// - `u16` becomes `u32`, `i16` and `i8` become `i32`, and `u64` becomes `u32`, or `i64` if a value needs it.
+/// - A tensor with a value that does not fit, or of another type (for example complex), is skipped. So is a number
+///   among the tensors of a PyTorch file. [`StateDict::skipped`] and [`PickleValue::skipped`] list what is skipped,
+///   with the reasons, and a warning is logged.
 ///
 /// # Errors
-/// [`Error::Data`] if the file is missing, cut or damaged, if it holds an object that is not data, or no tensor that
-/// can be read, or `f64` and the device is an adapter; the errors of the device.
+/// [`Error::Data`] if the file is missing, truncated or damaged, if it holds an object that is not data, if it has no
+/// tensor that can be read, or if it has `f64` and the device is an adapter; the errors of the device.
 pub fn load(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict> {
     Ok(load_with_metadata(path, device)?.0)
 }
 
-/// Returns the bytes of a file of [`save`]: for a program without files, such as a page in a browser.
+/// Returns the bytes that [`save`] would write, for a program without files, such as a page in a browser.
 ///
 /// # Errors
-/// Those of the devices; in a browser, [`Error::WouldBlock`] for tensors on an adapter, for which there is [`to_bytes_async`].
+/// The errors of the devices. In a browser, [`Error::WouldBlock`] for tensors on an adapter: use [`to_bytes_async`].
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};
@@ -127,10 +129,11 @@ pub fn to_bytes(state: &StateDict) -> Result<Vec<u8>> {
     bytes.map_err(|error| error.instead("to_bytes", "to_bytes_async"))
 }
 
-/// As [`to_bytes`], for an executor.
+/// Returns the same as [`to_bytes`], as a future. Use it in a browser, where `to_bytes` would have to wait for
+/// adapters.
 ///
 /// # Errors
-/// Those of the devices.
+/// The errors of the devices.
 pub async fn to_bytes_async(state: &StateDict) -> Result<Vec<u8>> {
     rerun(&devices_of(state), || to_bytes(state)).await
 }
@@ -140,10 +143,10 @@ fn devices_of(state: &StateDict) -> Vec<Device> {
     state.iter().map(|(_, tensor)| tensor.device().clone()).collect()
 }
 
-/// As [`load`], from the bytes of a file. `origin` is its name in errors and warnings.
+/// Reads the bytes of a file like [`load`]. `origin` is the file's name in errors and warnings.
 ///
 /// # Errors
-/// As [`load`].
+/// The errors of [`load`].
 pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict> {
     Ok(read_state(bytes, origin.as_ref(), &device.into_device()?)?.0)
 }
@@ -152,21 +155,22 @@ pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>, device: impl IntoDevic
 /// copied to `device`.
 ///
 /// # Errors
-/// As [`load`].
+/// The errors of [`load`].
 pub fn load_pickle(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<PickleValue> {
     let (path, device) = (path.as_ref(), device.into_device()?);
     pytorch::read(&read_file(path)?, path, &device)
 }
 
-/// As [`save`], with named texts in the file, for instance a description of the model and of its inputs.
+/// Writes the tensors like [`save`], with named texts (metadata) in the file, for instance a description of the model
+/// and its inputs.
 ///
-/// Keys that begin with `anygpu.` are reserved, except `anygpu.card`, by which `anygpu train` describes a net. The keys
-/// `anygpu` and `format` are written by every save, with the values `1` and `pt`; they may be given, so that metadata
-/// that was read can be written again.
+/// Keys that begin with `anygpu.` are reserved, except `anygpu.card`, with which `anygpu train` describes a net. Every
+/// save writes the keys `anygpu` and `format`, with the values `1` and `pt`. You may pass them, so metadata that was
+/// read can be written again.
 ///
 /// # Errors
-/// As [`save`]; [`Error::InvalidArgument`] for a reserved key, and for the key `anygpu` with another value. Nothing is
-/// written then.
+/// The errors of [`save`]; [`Error::InvalidArgument`] for a reserved key, and for the key `anygpu` with another value.
+/// Nothing is written then.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -201,11 +205,11 @@ pub fn save_with_metadata(
     }
 }
 
-/// As [`load`], with the named texts of the file; PyTorch's own files have none. Of a [`TrainingState`], these are
-/// the model's tensors, and what was added with [`TrainingState::text`].
+/// Reads a file like [`load`], and also returns its named texts; PyTorch's own files have none. For a
+/// [`TrainingState`], returns the model's tensors and the texts that were added with [`TrainingState::text`].
 ///
 /// # Errors
-/// As [`load`].
+/// The errors of [`load`].
 pub fn load_with_metadata(
     path: impl AsRef<Path>,
     device: impl IntoDevice,
@@ -213,7 +217,7 @@ pub fn load_with_metadata(
     read_state(&read_file(path.as_ref())?, path.as_ref(), &device.into_device()?)
 }
 
-/// Reads a file of any kind of [`load`].
+/// Reads a file of any kind that [`load`] accepts.
 fn read_state(file: &[u8], path: &Path, device: &Device) -> Result<(StateDict, BTreeMap<String, String>)> {
     if is_safetensors(file, path)? {
         let (state, metadata) = safetensors::read_bytes(file, path)?;
@@ -221,7 +225,7 @@ fn read_state(file: &[u8], path: &Path, device: &Device) -> Result<(StateDict, B
         check_held(state.iter().map(|(_, tensor)| tensor), device).map_err(|fault| fault.of(path))?;
         Ok((state.to(device)?, metadata))
     } else {
-        // What is beside the state need not be there.
+        // Entries beside the state are optional.
         let value = pytorch::read(file, path, &Device::cpu())?;
         let state = value.find_state_dict().map_err(|detail| damaged(path, detail))?;
         check_held(state.iter().map(|(_, tensor)| tensor), device).map_err(|fault| fault.of(path))?;
@@ -229,8 +233,8 @@ fn read_state(file: &[u8], path: &Path, device: &Device) -> Result<(StateDict, B
     }
 }
 
-/// Returns whether a file is one of safetensors, by its first bytes: then it has the length of a header and a brace. Otherwise it is
-/// one of `torch.save`: a zip archive, or a pickle of protocol 2 or later. A damaged file is what its name says.
+/// Returns whether a file is a safetensors file, by its first bytes: the length of a header and a brace. A file of
+/// `torch.save` is a zip archive, or a pickle of protocol 2 or later. A damaged file is classified by its name.
 fn is_safetensors(file: &[u8], path: &Path) -> Result<bool> {
     let begins = file.first_chunk::<8>().zip(file.get(8)).is_some_and(|(length, first)| {
         *first == b'{' && usize::try_from(u64::from_le_bytes(*length)).is_ok_and(|length| length <= file.len() - 8)
@@ -243,7 +247,7 @@ fn is_safetensors(file: &[u8], path: &Path) -> Result<bool> {
         (false, false, "pt" | "pth" | "bin" | "ckpt") => Ok(false),
         _ => Err(damaged(
             path,
-            "it is no file of tensors: it begins neither as one of safetensors nor as one of torch.save",
+            "it is no file of tensors: it begins neither as a safetensors file nor as a file of torch.save",
         )),
     }
 }
@@ -261,7 +265,7 @@ fn check_held<'a>(mut tensors: impl Iterator<Item = &'a Tensor>, device: &Device
     }
 }
 
-/// Returns a text of a file for a message: shortened, and without characters that a terminal obeys.
+/// Returns a text of a file for a message: shortened, and without control characters of a terminal.
 fn text(text: &str) -> String {
     const MOST: usize = 100;
     let plain = |c: char| match c.escape_debug().len() {
@@ -282,7 +286,7 @@ fn damaged(path: &Path, detail: impl Into<String>) -> Error {
     Error::Data { path: path.display().to_string(), detail: detail.into() }
 }
 
-/// The bytes of a regular file. A device or pipe, which may be endless, is an error.
+/// Returns the bytes of a regular file. A device or pipe, which may be endless, is an error.
 #[doc(hidden)]
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_whole(path, |error| damaged(path, format!("cannot be read: {error}")))
@@ -292,14 +296,14 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 enum Fault {
     /// The file is damaged, hostile or of another kind.
     File(String),
-    /// A value that a tensor of this crate cannot hold: others of the file can be read.
+    /// A value that a tensor of this crate cannot hold. Other values of the file can be read.
     Unsupported(String),
     /// An error of a device.
     Device(Error),
 }
 
 impl Fault {
-    /// The error, with the name of the file.
+    /// Returns the error, with the name of the file.
     fn of(self, path: &Path) -> Error {
         match self {
             Fault::File(detail) | Fault::Unsupported(detail) => damaged(path, detail),
@@ -307,7 +311,7 @@ impl Fault {
         }
     }
 
-    /// The same error, with the name of a part of the file.
+    /// Returns the same error, with the name of a part of the file.
     fn within(self, part: &str) -> Fault {
         match self {
             Fault::File(detail) => Fault::File(format!("{part}: {detail}")),

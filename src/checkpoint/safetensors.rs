@@ -1,7 +1,7 @@
 //! The safetensors format: eight bytes with the length of the header, the header (JSON: type, shape and position of
 //! each tensor, and named texts under `__metadata__`), and the elements.
 //!
-//! The header is written here, in the order of the state and always with the same bytes; it is read by the
+//! The header is written here, in the order of the state and always with the same bytes. It is read by the
 //! `safetensors` crate, which checks that the positions cover the file without overlaps.
 
 use std::collections::BTreeMap;
@@ -37,14 +37,14 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     encode(state, metadata, path, |put| write_atomically(path, |file| put(file)))
 }
 
-/// Returns what [`write`] writes.
+/// Returns the bytes that [`write`] writes.
 pub(super) fn bytes(state: &StateDict, metadata: Metadata) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     encode(state, metadata, Path::new("the bytes"), |put| put(&mut bytes))?;
     Ok(bytes)
 }
 
-/// Gives a function that writes a file of the tensors and `metadata` to `write`. `path` is the name of the file in errors.
+/// Calls `write` with a function that writes a file of the tensors and `metadata`. `path` is the file's name in errors.
 fn encode(
     state: &StateDict,
     metadata: Metadata,
@@ -82,7 +82,8 @@ fn encode(
     }
 }
 
-/// Reads the bytes of a file: the tensors, on `cpu`, and the metadata. Logs which tensors are skipped. `path` is its name in errors and warnings.
+/// Reads the bytes of a file: the tensors, on `cpu`, and the metadata. Logs which tensors are skipped. `path` is the
+/// file's name in errors and warnings.
 pub(super) fn read_bytes(bytes: &[u8], path: &Path) -> Result<(StateDict, Metadata)> {
     let (state, metadata) = parse(bytes).map_err(|fault| fault.of(path))?;
     for (name, reason) in state.skipped() {
@@ -91,7 +92,7 @@ pub(super) fn read_bytes(bytes: &[u8], path: &Path) -> Result<(StateDict, Metada
     Ok((state, metadata))
 }
 
-/// Returns the tensors, with the names of those that this crate has no type for, and the metadata.
+/// Returns the tensors, with the names of the tensors that this crate has no type for, and the metadata.
 fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
     numbers_are_sane(bytes)?;
     let (len, header) =
@@ -108,7 +109,7 @@ fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
         }
     };
     let is_own = metadata.contains_key(ORIGIN);
-    // The checksum is one of the elements as they were written.
+    // The checksum is over the elements as they were written.
     let keep = is_own.then(|| KEEP_LONGS.set(true));
     for name in header.offset_keys() {
         match tensor(&name) {
@@ -154,8 +155,8 @@ fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<(), Fault> {
     }
 }
 
-/// The CRC-32 of all names, types, shapes, elements and metadata, in the order of the names: the same if another
-/// program writes the same tensors in another order.
+/// Returns the CRC-32 of all names, types, shapes, elements and metadata, in the order of the names. It is the same if
+/// another program writes the same tensors in another order.
 fn checksum(entries: &[(&str, &Tensor)], metadata: &Metadata) -> Result<String> {
     let mut crc = crc32fast::Hasher::new();
     for (key, value) in metadata {

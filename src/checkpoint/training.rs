@@ -19,10 +19,10 @@ const RANDOM: &str = "anygpu.random_state";
 const TRAINING: &str = "anygpu.training";
 const NUMBER: &str = "number.";
 const TEXT: &str = "text.";
-/// The name of the text with the position of the loader.
+/// The name of the text that holds the position of the loader.
 const LOADER: &str = "anygpu.loader";
 
-/// Something with named values: a [`Module`] or a [`DataParallel`].
+/// An object with named values: a [`Module`] or a [`DataParallel`].
 pub trait Stateful {
     /// Returns its values by name.
     fn values(&self) -> StateDict;
@@ -30,7 +30,7 @@ pub trait Stateful {
     /// Copies values into it. All names are required.
     ///
     /// # Errors
-    /// As [`Module::load_state_dict`].
+    /// The errors of [`Module::load_state_dict`].
     fn set_values(&self, state: &StateDict) -> Result<KeyReport>;
 }
 
@@ -54,20 +54,20 @@ impl Stateful for DataParallel {
     }
 }
 
-/// A training run at one moment: the model, the optimiser, the state of the random generator, and named numbers and
-/// texts (the epoch, the position in it, the numbers of a scheduler).
+/// The state of a training run: the model, the optimiser, the state of the random generator, and named numbers and
+/// texts (for example the epoch, or the state of a scheduler).
 ///
-/// A run that was killed continues from its last file with the same losses as without the kill: bit for bit on the same
-/// device, within rounding on another one, or on several instead of one.
+/// A run that was killed continues from its last file with the same losses as without the interruption: bit for bit on
+/// the same device, within rounding on another device, or on several devices instead of one.
 ///
-/// The file is a `.safetensors`: PyTorch reads the tensors of the model under `model.`, and
-/// [`checkpoint::load`](super::load) returns the tensors of the model only.
+/// The file is a `.safetensors`. PyTorch reads the tensors of the model under `model.`, and
+/// [`checkpoint::load`](super::load) returns only the tensors of the model.
 ///
-/// Its tensors are those of the model and the optimiser, not copies: later steps change them, as they change a
-/// `state_dict()` of PyTorch, while its numbers do not change. Save it at once, or keep a
+/// The state holds the tensors of the model and the optimiser, not copies. Later steps change them, just as they change
+/// a `state_dict()` of PyTorch, but they do not change the numbers. Save the state immediately, or keep a
 /// [`copied`](TrainingState::copied) one (for instance the best so far).
 ///
-/// A scheduler continues by [`LRScheduler::resume`](crate::optim::LRScheduler::resume), after
+/// A scheduler continues with [`LRScheduler::resume`](crate::optim::LRScheduler::resume), after
 /// [`restore_optimizer`](TrainingState::restore_optimizer).
 ///
 /// # Example
@@ -102,7 +102,7 @@ pub struct TrainingState {
     tensors: StateDict,
     metadata: Metadata,
     random: Option<RandomState>,
-    /// Why the state cannot be saved: the first part that would take the place of another.
+    /// Why the state cannot be saved: the first part that would replace another part.
     fault: Option<Error>,
     /// The file that it was read from, for errors.
     origin: String,
@@ -116,9 +116,9 @@ impl TrainingState {
         TrainingState { random: Some(random_state()), origin: "TrainingState".into(), ..TrainingState::default() }
     }
 
-    /// Adds the model: a [`Module`], or a [`DataParallel`], of which the first replica whose device is not lost is
+    /// Adds the model: a [`Module`], or a [`DataParallel`], from which the first replica whose device is not lost is
     /// taken. Add a second model with [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a
-    /// second one here.
+    /// second model that is added here.
     #[must_use]
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
         if self.has(MODEL) {
@@ -128,11 +128,11 @@ impl TrainingState {
         self
     }
 
-    /// Adds the optimiser's state, of one replica.
+    /// Adds the optimiser's state, from one replica.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a second optimiser, which belongs to [`tensors`](TrainingState::tensors); an
-    /// error if there is no memory for its numbers.
+    /// [`Error::InvalidArgument`] for a second optimiser, which must be added with [`tensors`](TrainingState::tensors);
+    /// [`Error::OutOfMemory`] if there is no memory for its numbers.
     pub fn optimizer(mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<TrainingState> {
         if self.has(OPTIMIZER) {
             return Err(refused(second("optimizer", "optimizer.state_dict()?")));
@@ -141,9 +141,9 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Adds other tensors as the group `name`: the `state_dict()` of a second model or optimiser, a moving average of
-    /// the weights. [`save`](TrainingState::save) refuses a second group of that name, and two groups such as `ema` and
-    /// `ema.x` of which the first has a tensor `x.w`.
+    /// Adds other tensors as the group `name`, for example the `state_dict()` of a second model or optimiser, or a
+    /// moving average of the weights. [`save`](TrainingState::save) refuses a second group with the same name. It also
+    /// refuses two groups such as `ema` and `ema.x` if the first has a tensor `x.w`.
     #[must_use]
     pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
         match groups::add(&mut self.tensors, &mut self.metadata, name, tensors) {
@@ -152,16 +152,16 @@ impl TrainingState {
         }
     }
 
-    /// Adds a number, such as an epoch or the best accuracy. It is restored exactly. It replaces an earlier number of
-    /// that name.
+    /// Adds a number, such as an epoch or the best accuracy. It is restored exactly. It replaces an earlier number with
+    /// the same name.
     #[must_use]
     pub fn number(mut self, name: &str, value: f64) -> TrainingState {
         self.metadata.insert(format!("{NUMBER}{name}"), format!("{value:?}"));
         self
     }
 
-    /// Adds several numbers as `name.key`, for instance those of a scheduler. [`save`](TrainingState::save) refuses a
-    /// second number of such a name.
+    /// Adds several numbers as `name.key`, for instance the numbers of a scheduler. [`save`](TrainingState::save)
+    /// refuses a second number with the same name.
     #[must_use]
     pub fn numbers<K: AsRef<str>>(self, name: &str, numbers: impl IntoIterator<Item = (K, f64)>) -> TrainingState {
         numbers.into_iter().fold(self, |all, (key, value)| {
@@ -173,8 +173,8 @@ impl TrainingState {
         })
     }
 
-    /// Adds a text. It replaces an earlier text of that name. [`save`](TrainingState::save) refuses names that begin
-    /// with `anygpu.`, which are reserved.
+    /// Adds a text. It replaces an earlier text with the same name. [`save`](TrainingState::save) refuses names that
+    /// begin with `anygpu.`, which are reserved.
     #[must_use]
     pub fn text(mut self, name: &str, text: impl Into<String>) -> TrainingState {
         if is_reserved(name) {
@@ -192,11 +192,11 @@ impl TrainingState {
         self
     }
 
-    /// Writes the state to a `.safetensors` file, which is replaced atomically as by [`save`](super::save).
+    /// Writes the state to a `.safetensors` file, which is replaced atomically like a file of [`save`](super::save).
     ///
     /// # Errors
-    /// As [`save`](super::save); [`Error::InvalidArgument`] if a part was added that would take the place of another,
-    /// such as a second [`module`](TrainingState::module).
+    /// The errors of [`save`](super::save); [`Error::InvalidArgument`] if a part was added that would replace another
+    /// part, such as a second [`module`](TrainingState::module).
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if extension(path) != "safetensors" {
@@ -206,11 +206,11 @@ impl TrainingState {
         safetensors::write(&self.tensors, self.with_marks(), path)
     }
 
-    /// Returns the bytes of a file of [`save`](TrainingState::save), which [`from_bytes`](TrainingState::from_bytes) reads: for a program
-    /// without files, such as a page in a browser.
+    /// Returns the bytes that [`save`](TrainingState::save) would write, for a program without files, such as a page in
+    /// a browser. [`from_bytes`](TrainingState::from_bytes) reads them.
     ///
     /// # Errors
-    /// As [`save`](TrainingState::save); in a browser, [`Error::WouldBlock`] for tensors on an adapter, for which there is
+    /// The errors of [`save`](TrainingState::save). In a browser, [`Error::WouldBlock`] for tensors on an adapter: use
     /// [`to_bytes_async`](TrainingState::to_bytes_async).
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.checked()?;
@@ -218,10 +218,11 @@ impl TrainingState {
         bytes.map_err(|error| error.instead("TrainingState::to_bytes", "TrainingState::to_bytes_async"))
     }
 
-    /// As [`to_bytes`](TrainingState::to_bytes), for an executor.
+    /// Returns the same as [`to_bytes`](TrainingState::to_bytes), as a future. Use it in a browser, where `to_bytes`
+    /// would have to wait for adapters.
     ///
     /// # Errors
-    /// As [`save`](TrainingState::save).
+    /// The errors of [`save`](TrainingState::save).
     pub async fn to_bytes_async(&self) -> Result<Vec<u8>> {
         rerun(&devices_of(&self.tensors), || self.to_bytes()).await
     }
@@ -239,7 +240,7 @@ impl TrainingState {
     /// Returns the same state with copies of all tensors, each on its device. Later steps do not change it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no memory for them; [`Error::InvalidArgument`] as
+    /// [`Error::OutOfMemory`] if there is no memory for the copies; [`Error::InvalidArgument`] as for
     /// [`save`](TrainingState::save).
     pub fn copied(&self) -> Result<TrainingState> {
         self.checked()?;
@@ -263,23 +264,24 @@ impl TrainingState {
 
 /// Loading and restoring a state.
 impl TrainingState {
-    /// Reads a file of [`save`](TrainingState::save) to the host. Each restored object is copied to its device at once.
+    /// Reads a file of [`save`](TrainingState::save) to the host. Each restored object is copied to its device in one
+    /// copy.
     ///
     /// # Errors
-    /// As [`load`](super::load); [`Error::Data`] if it is not a training checkpoint.
+    /// The errors of [`load`](super::load); [`Error::Data`] if the file is not a training checkpoint.
     pub fn load(path: impl AsRef<Path>) -> Result<TrainingState> {
         let path = path.as_ref();
         TrainingState::from_bytes(&read_file(path)?, path)
     }
 
-    /// Like [`load`](TrainingState::load), from the bytes of such a file, which another process may have read. `origin` is the name of
-    /// the file in errors.
+    /// Reads the bytes of a file like [`load`](TrainingState::load), for example if another process has read the file.
+    /// `origin` is the file's name in errors.
     ///
     /// # Errors
-    /// Same as [`load`](TrainingState::load).
+    /// The errors of [`load`](TrainingState::load).
     pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>) -> Result<TrainingState> {
         let path = origin.as_ref();
-        // A run goes on with what it had.
+        // A run continues with the same element types.
         let keep = KEEP_LONGS.set(true);
         let (tensors, mut metadata) = safetensors::read_bytes(bytes, path)?;
         drop(keep);
@@ -299,14 +301,14 @@ impl TrainingState {
     /// Copies the values of the model into `net`. Every name is required.
     ///
     /// # Errors
-    /// As [`Module::load_state_dict`].
+    /// The errors of [`Module::load_state_dict`].
     pub fn restore_module(&self, net: &(impl Stateful + ?Sized)) -> Result<&TrainingState> {
         net.set_values(&self.tensors.under(MODEL))?;
         Ok(self)
     }
 
-    /// Restores the state and settings of the optimiser, including the learning rate. Every replica of its parameters gets the
-    /// same state.
+    /// Restores the state and settings of the optimiser, including the learning rate. Every replica of its parameters
+    /// gets the same state.
     ///
     /// # Errors
     /// [`Error::Data`] if no optimiser was saved; the errors of [`Optimizer::load_state_dict`].
@@ -329,8 +331,8 @@ impl TrainingState {
     /// Returns the tensors of the group that was added as `name`.
     ///
     /// # Errors
-    /// [`Error::Data`] if there is none, or if an earlier version wrote the file with groups that overlap;
-    /// [`Error::InvalidArgument`] as [`save`](TrainingState::save).
+    /// [`Error::Data`] if there is no such group, or if an earlier version wrote the file with groups that overlap;
+    /// [`Error::InvalidArgument`] as for [`save`](TrainingState::save).
     pub fn get_tensors(&self, name: &str) -> Result<StateDict> {
         self.checked()?;
         let damaged = |detail| Error::Data { path: self.origin.clone(), detail };
@@ -341,13 +343,13 @@ impl TrainingState {
     /// Returns a number.
     ///
     /// # Errors
-    /// [`Error::Data`] if there is none of that name.
+    /// [`Error::Data`] if there is no number with this name.
     pub fn get(&self, name: &str) -> Result<f64> {
         let number = self.metadata.get(&format!("{NUMBER}{name}")).and_then(|text| text.parse().ok());
         number.ok_or_else(|| self.lacks(&format!("number {name:?}")))
     }
 
-    /// Returns the numbers `name.key`, by key.
+    /// Returns the numbers `name.key`, with their keys.
     #[must_use]
     pub fn get_numbers(&self, name: &str) -> Vec<(String, f64)> {
         let prefix = format!("{NUMBER}{name}.");
@@ -358,7 +360,7 @@ impl TrainingState {
     /// Returns a text.
     ///
     /// # Errors
-    /// [`Error::Data`] if there is none of that name.
+    /// [`Error::Data`] if there is no text with this name.
     pub fn get_text(&self, name: &str) -> Result<&str> {
         let text = self.metadata.get(&format!("{TEXT}{name}")).map(String::as_str);
         text.ok_or_else(|| self.lacks(&format!("text {name:?}")))
@@ -379,8 +381,8 @@ impl TrainingState {
     }
 }
 
-/// The model's tensors and the texts of a training checkpoint, under the names that they were added by. The contents
-/// of any other file are returned unchanged.
+/// Returns the model's tensors and the texts of a training checkpoint, under the names with which they were added.
+/// Returns the contents of any other file unchanged.
 pub(super) fn model_of(state: StateDict, metadata: Metadata) -> (StateDict, Metadata) {
     if !metadata.contains_key(TRAINING) {
         return (state, metadata);
@@ -390,7 +392,7 @@ pub(super) fn model_of(state: StateDict, metadata: Metadata) -> (StateDict, Meta
     (state.under(MODEL), metadata.into_iter().filter_map(text).collect())
 }
 
-/// Why a second model or optimiser is refused.
+/// Returns why a second model or optimiser is refused.
 fn second(what: &str, state: &str) -> String {
     format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})")
 }

@@ -8,7 +8,8 @@ use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 /// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All
-/// samples of a dataset have as many parts, of the same types; a part has one shape in all samples of a batch.
+/// samples of a dataset have the same number of parts, of the same types. Within a batch, a part has the same shape in
+/// all samples.
 pub type Sample = Vec<Array>;
 
 /// Elements in row-major order in the host's memory, with a shape: a part of a [`Sample`].
@@ -31,7 +32,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// Creates an array of these elements. Of elements of four bytes, the memory of the vector is reused.
+    /// Creates an array of these elements. For four-byte elements, the memory of the vector is reused.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the shape has another number of elements.
@@ -50,10 +51,10 @@ impl Array {
         Array { words, shape: Vec::new(), dtype: T::DTYPE }
     }
 
-    /// Creates an array of the elements of a tensor, read from its device.
+    /// Creates an array with the elements of a tensor, which are read from its device.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// The errors of [`Tensor::to_vec`].
     pub fn from_tensor(tensor: &Tensor) -> Result<Array> {
         Ok(Array { words: tensor.to_words()?, shape: tensor.shape().to_vec(), dtype: tensor.dtype() })
     }
@@ -79,7 +80,7 @@ impl Array {
     /// Returns the elements.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] if they are of another type than `T`.
+    /// [`Error::DTypeMismatch`] if the elements have another type than `T`.
     pub fn as_slice<T: Element + bytemuck::Pod>(&self) -> Result<&[T]> {
         self.expect(T::DTYPE)?;
         let elements: &[T] = bytemuck::try_cast_slice(&self.words).map_err(|_| misaligned())?;
@@ -89,7 +90,7 @@ impl Array {
     /// Returns the elements, mutably.
     ///
     /// # Errors
-    /// As [`as_slice`](Array::as_slice).
+    /// The errors of [`as_slice`](Array::as_slice).
     pub fn as_mut_slice<T: Element + bytemuck::Pod>(&mut self) -> Result<&mut [T]> {
         self.expect(T::DTYPE)?;
         let count = self.elem_count();
@@ -139,8 +140,8 @@ impl Array {
     }
 }
 
-/// Returns the error for elements of eight bytes whose memory only words could lie in. Allocators give such to no vector of more
-/// than one word.
+/// Returns the error for eight-byte elements in memory that is aligned for words only. Allocators do not return such
+/// memory for vectors of more than one word.
 fn misaligned() -> Error {
     Error::argument("Array", "the memory of the elements is not aligned for their type")
 }

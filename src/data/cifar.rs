@@ -26,7 +26,7 @@ pub const CIFAR10_CLASSES: [&str; CLASSES] =
 /// Reads CIFAR-10 from a folder with the files of the binary version (`cifar-10-batches-bin`).
 ///
 /// # Errors
-/// [`Error::Data`](crate::Error::Data) naming the file that is missing, damaged or larger than the default
+/// [`Error::Data`](crate::Error::Data) that names the file that is missing, damaged or larger than the default
 /// [`Limits`], and what is wrong with it.
 ///
 /// ```
@@ -50,7 +50,7 @@ pub(super) fn is_cifar10(dir: &Path) -> bool {
     dir.join("data_batch_1.bin").is_file() || dir.join("test_batch.bin").is_file()
 }
 
-/// The records of these files.
+/// Reads the records of these files.
 fn read(paths: &[PathBuf], limits: Limits) -> Result<ImageSet> {
     let mut files = Vec::new();
     let mut n = 0usize;
@@ -75,7 +75,7 @@ fn read(paths: &[PathBuf], limits: Limits) -> Result<ImageSet> {
     Ok(set)
 }
 
-/// Appends so many records of a file.
+/// Appends `records` records of a file.
 fn append(name: &str, mut file: impl Read, records: usize, set: &mut ImageSet) -> Result<()> {
     let mut record = [0; RECORD];
     for i in 0..records {

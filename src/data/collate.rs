@@ -1,4 +1,5 @@
-//! Makes tensors of samples: all parts of a batch are in one block of memory, which is copied to a device at once.
+//! Makes tensors from samples: all parts of a batch are in one block of memory, which is copied to a device in one
+//! copy.
 
 use super::{Array, Sample};
 use crate::device::{Device, Storage};
@@ -11,7 +12,7 @@ use crate::tensor::{Tensor, move_dense, slots};
 /// The type of a batch: `(Tensor, Tensor)` by default, or one tensor, three, or a `Vec`; see
 /// [`DataLoader::items`](crate::data::DataLoader::items).
 pub trait Batch: Sized {
-    /// Makes a batch of its parts, in order.
+    /// Makes a batch from its parts, in order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number of parts.
@@ -116,14 +117,14 @@ impl Stack {
         Ok(())
     }
 
-    /// A block of the arrays that a `collate` function made of a whole batch.
+    /// Returns a block of the arrays that a `collate` function made from a whole batch.
     pub(super) fn whole(arrays: &[Array]) -> Result<Stack> {
         let stack = Self::of(arrays.iter().map(|array| (array.shape().to_vec(), array.dtype())))?;
         stack.parts.iter().zip(arrays).try_for_each(|(part, array)| write(&stack.block, part, 0, array))?;
         Ok(stack)
     }
 
-    /// The tensors on `device`: views of the one block, which is copied there at once.
+    /// Returns the tensors on `device`: views of the one block, which is copied there in one copy.
     pub(super) fn finish(self, device: Option<&Device>) -> Result<Vec<Tensor>> {
         let elsewhere = device.filter(|device| *device != self.block.device());
         let block = elsewhere.map_or(Ok(self.block.clone()), |device| move_dense(&self.block, device))?;

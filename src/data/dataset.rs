@@ -1,4 +1,4 @@
-//! [`Dataset`], and datasets of other datasets.
+//! [`Dataset`], and datasets made from other datasets.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Numbered samples, of which a [`DataLoader`](crate::data::DataLoader) makes batches.
+/// Numbered samples, from which a [`DataLoader`](crate::data::DataLoader) makes batches.
 ///
 /// If the loader has workers, `get` is called from several threads.
 ///
@@ -48,7 +48,7 @@ pub trait Dataset: Send + Sync {
 
     /// Returns a batch of these samples as tensors `[N, ..]`, one for each part, or `None` if the dataset does not make
     /// batches itself, which is the default. A [`DataLoader`](crate::data::DataLoader) without transforms and `collate`
-    /// asks for it before it asks for single samples, so that samples that are on a device stay there.
+    /// calls this before it requests single samples, so samples that are on a device stay there.
     ///
     /// # Errors
     /// Any error of reading the samples. It becomes the error of the batch.
@@ -96,7 +96,7 @@ pub struct Subset<D> {
 
 #[derive(Clone, Debug)]
 enum Selection {
-    /// The first so many samples, which need no memory for any number.
+    /// The first so many samples. This needs no memory for their numbers.
     First(usize),
     These(Arc<[usize]>),
 }
@@ -143,8 +143,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Splits a dataset at random into parts of these lengths, each sample in one of them. The split depends on the seed
-/// alone.
+/// Splits a dataset at random into parts of these lengths. Each sample is in exactly one part. The split depends only
+/// on the seed.
 ///
 /// ```
 /// use anygpu::data::{Dataset, mnist_5k, random_split};
@@ -155,8 +155,8 @@ impl<D: Dataset> Dataset for Subset<D> {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] unless the lengths add up to the dataset's; [`Error::OutOfMemory`] if memory is short for
-/// the numbers of all samples.
+/// [`Error::InvalidArgument`] unless the lengths add up to the dataset's length; [`Error::OutOfMemory`] if there is no
+/// memory for the numbers of all samples.
 pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Result<Vec<Subset<Arc<D>>>> {
     let all = lengths.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
     if all != Some(dataset.len()) {
@@ -176,7 +176,7 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
     Ok(lengths.iter().map(&mut next).collect())
 }
 
-/// An error unless there is a sample `index` of `len`.
+/// Returns an error unless there is a sample `index` of `len`.
 pub(super) fn within(what: &'static str, index: usize, len: usize) -> Result<()> {
     if index < len {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Fetches Fashion-MNIST: four files, once, into the user's cache directory, checked against their md5.
+//! Downloads Fashion-MNIST: four files, once, into the user's cache directory, verified by their MD5 sums.
 //!
-//! Plain http, as torchvision does: the checksum, not the transport, ensures that the file is the right one. No redirect
-//! is followed, and no more than [`MOST`] bytes are read: whoever answers can neither choose another address to ask, nor
-//! fill the disk.
+//! Plain HTTP, as in torchvision: the checksum, not the transport, ensures that a file is the right one. No redirect is
+//! followed, and no more than [`MOST`] bytes are read. So a server can neither choose another address, nor fill the
+//! disk.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -27,17 +27,18 @@ const FILES: [(&str, &str); 4] = [
     ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
 ];
 
-/// Told of the progress: the name of a file, the bytes of it that have arrived, and its length if that is known.
+/// Called with the progress: the name of a file, the bytes of it that have arrived, and its length if that is known.
 type Progress<'a> = dyn FnMut(&str, u64, Option<u64>) + 'a;
 
-/// Returns the folder of Fashion-MNIST in the user's cache directory, after fetching the files that are missing there or
-/// damaged. [`fashion_mnist`](super::fashion_mnist) reads it.
+/// Returns the folder of Fashion-MNIST in the user's cache directory. Downloads files that are missing there or
+/// damaged. [`fashion_mnist`](super::fashion_mnist) reads the folder.
 ///
-/// The folder is `anygpu/fashion-mnist` in `XDG_CACHE_HOME`, or else where the system has caches (`~/.cache` on Linux).
+/// The folder is `anygpu/fashion-mnist` in `XDG_CACHE_HOME`, or else in the system's cache folder (`~/.cache` on
+/// Linux).
 ///
 /// # Errors
-/// [`Error::Data`](crate::Error::Data) if a file cannot be fetched. The message lists the four files and the folder to
-/// put them into.
+/// [`Error::Data`](crate::Error::Data) if a file cannot be downloaded. The message lists the four files and the folder
+/// to put them into.
 ///
 /// ```no_run
 /// use anygpu::data;
@@ -50,11 +51,11 @@ pub fn download_fashion_mnist() -> Result<PathBuf> {
     download_fashion_mnist_with(|_, _, _| ())
 }
 
-/// Like [`download_fashion_mnist`], and calls `progress` with the name of the file that is fetched, the number of its bytes
-/// that have arrived, and its length if that is known.
+/// Does the same as [`download_fashion_mnist`], and calls `progress` with the name of the current file, the number of
+/// its bytes that have arrived, and its length if that is known.
 ///
 /// # Errors
-/// Same as [`download_fashion_mnist`].
+/// The errors of [`download_fashion_mnist`].
 pub fn download_fashion_mnist_with(mut progress: impl FnMut(&str, u64, Option<u64>)) -> Result<PathBuf> {
     let folder = cache_dir(|name| std::env::var_os(name))
         .ok_or_else(|| {
@@ -84,7 +85,7 @@ fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path, progress: &mut
         .build()
         .into();
     for (name, md5) in missing {
-        // What a link leads to is not ours to replace.
+        // A file that a link points to must not be replaced.
         let path = folder.join(name);
         if path.is_symlink() {
             let what = "it is a link to a file that is missing or is another one: remove the link";
@@ -100,8 +101,8 @@ fn is_whole(path: &Path, md5: &str) -> bool {
     found().is_ok_and(|found| found == md5)
 }
 
-/// Fetches a file, which takes its place only once its md5 is right: a part of a file is never taken for a whole one,
-/// also with two programs fetching at once.
+/// Downloads a file. It gets its final name only after its MD5 sum is verified. So a partial file is never used as a
+/// whole one, even if two programs download at once.
 fn fetch(
     agent: &ureq::Agent,
     source: &str,
@@ -131,8 +132,8 @@ fn fetch(
     result.map_err(|error| format!("{url}: {error}"))
 }
 
-/// Copies a stream of at most [`MOST`] bytes into a file and returns its md5. `progress` is told how many bytes have
-/// arrived.
+/// Copies a stream of at most [`MOST`] bytes into a file and returns its MD5 sum. `progress` is called with the number
+/// of bytes that have arrived.
 fn copy(mut from: impl Read, file: &mut dyn Write, progress: &mut dyn FnMut(u64)) -> io::Result<String> {
     let mut md5 = md5::Context::new();
     let mut chunk = vec![0; 64 << 10];

@@ -23,7 +23,7 @@ use crate::util::sync::panic_message;
 type Map = Arc<dyn Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync>;
 type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;
 
-/// The settings of a loader: its dataset, and how batches are made of it.
+/// The settings of a loader: its dataset, and how batches are made from it.
 #[derive(Clone)]
 pub(super) struct LoaderConfig {
     pub dataset: Arc<dyn Dataset>,
@@ -33,9 +33,9 @@ pub(super) struct LoaderConfig {
     pub drop_last: bool,
     pub maps: Vec<Map>,
     pub collate: Option<Collate>,
-    /// Where batches are made, if it was said; otherwise, they stay where the samples are.
+    /// The device on which batches are made, if it was set. Otherwise, they stay where the samples are.
     pub device: Option<Device>,
-    /// Which part of each batch is made, if not the whole.
+    /// The part of each batch that is made, if not the whole.
     pub shard: Option<Shard>,
 }
 
@@ -60,12 +60,12 @@ impl EpochOrder {
         EpochOrder { epoch, samples, batches: config.batches(), order: config.shuffled.then(shuffled) }
     }
 
-    /// The number of batch `k` among those of all epochs.
+    /// Returns the number of batch `k`, counted over all epochs.
     fn number(&self, k: usize) -> u64 {
         self.epoch.wrapping_mul(self.batches as u64).wrapping_add(k as u64)
     }
 
-    /// The number of the sample at position `i`.
+    /// Returns the number of the sample at position `i`.
     fn sample(&self, i: usize) -> Result<usize> {
         match &self.order {
             None => Ok(i),
@@ -76,13 +76,13 @@ impl EpochOrder {
 }
 
 impl LoaderConfig {
-    /// The number of batches in an epoch.
+    /// Returns the number of batches in an epoch.
     pub(super) fn batches(&self) -> usize {
         let samples = self.dataset.len();
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
-    /// Batch `k` on its device. A panic in the dataset, a transform or a collate function becomes an error.
+    /// Returns batch `k` on its device. A panic in the dataset, a transform or a collate function becomes an error.
     fn batch(&self, order: &EpochOrder, k: usize, stop: &AtomicBool) -> Result<Vec<Tensor>> {
         let mut at = None;
         let made = catch_unwind(AssertUnwindSafe(|| self.assemble(order, k, stop, &mut at)));
@@ -99,14 +99,14 @@ impl LoaderConfig {
         let whole = start..start.saturating_add(self.batch_size).min(order.samples);
         let places = self.shard.as_ref().map_or(whole.clone(), |shard| shard.part(order.number(k), whole));
         if places.is_empty() {
-            // One sample tells the shapes.
+            // One sample determines the shapes.
             let batch = self.stacked(order, start..start + 1, stop, at)?;
             return batch.iter().map(|part| part.narrow(0, 0, 0)).collect();
         }
         self.stacked(order, places, stop, at)
     }
 
-    /// Makes a batch of the samples at these places.
+    /// Makes a batch from the samples at these positions.
     fn stacked(
         &self,
         order: &EpochOrder,
@@ -221,8 +221,8 @@ impl Drop for WorkerPool {
     }
 }
 
-/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is
-/// an error; the iterator continues with the next one.
+/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. If a batch cannot be made, the
+/// item is an error, and the iterator continues with the next batch.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
     order: Arc<EpochOrder>,

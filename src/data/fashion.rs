@@ -22,8 +22,8 @@ pub const FASHION_MNIST_CLASSES: [&str; CLASSES] =
 /// With the feature `download`, `download_fashion_mnist` fetches the files and returns their folder.
 ///
 /// # Errors
-/// [`Error::Data`] naming the file that is missing, damaged or larger than the default [`Limits`], and what is wrong with
-/// it.
+/// [`Error::Data`] that names the file that is missing, damaged or larger than the default [`Limits`], and what is
+/// wrong with it.
 ///
 /// ```
 /// let error = anygpu::data::fashion_mnist("/nowhere").unwrap_err().to_string();

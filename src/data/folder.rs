@@ -14,13 +14,13 @@ use crate::device::cpu::with_room;
 use crate::error::Result;
 use crate::util::regular_file;
 
-/// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's
-/// `ImageFolder`: classes are numbered by name, a folder's own files come before those of the folders
-/// in it, each in the order of their names. Links to files and to folders are followed.
+/// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, like torchvision's
+/// `ImageFolder`. Classes are numbered in the order of their names. A folder's own files come before the files of its
+/// subfolders, each in the order of their names. Links to files and to folders are followed.
 ///
-/// Sample i is an image `[3, H, W]` of f32 in 0 to 1, decoded when it is requested (with [`grey`](ImageFolder::grey),
-/// `[1, H, W]`), and the number of its class, a u32. Images of several sizes need a
-/// [`Resize`](super::transforms::Resize) or a crop before they make a batch.
+/// Sample i is an image `[3, H, W]` of f32 in 0 to 1 (with [`grey`](ImageFolder::grey), `[1, H, W]`), and the number of
+/// its class, a u32. Images are decoded when they are requested. Images of several sizes need a
+/// [`Resize`](super::transforms::Resize) or a crop before they can form a batch.
 ///
 /// ```
 /// use anygpu::data::{DataLoader, Dataset, ImageFolder, transforms::Resize};
@@ -49,9 +49,11 @@ impl ImageFolder {
     /// Lists the files of a folder, without reading them.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::Error::Data) when a folder cannot be read, when there is no folder in `dir`, or no image
-    /// in one of them; when links lead to a folder of a class twice, as in a circle; when what has the name of an image is
-    /// a pipe or a device.
+    /// [`Error::Data`](crate::Error::Data):
+    ///
+    /// - if a folder cannot be read, if `dir` has no folder, or if a class's folder has no image;
+    /// - if links lead to a class's folder twice, for example in a circle;
+    /// - if a file with the name of an image is a pipe or a device.
     pub fn new(dir: impl AsRef<Path>) -> Result<ImageFolder> {
         let dir = dir.as_ref();
         let folders: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| path.is_dir()).collect();
@@ -77,7 +79,7 @@ impl ImageFolder {
         self
     }
 
-    /// Sets the largest image that is decoded. A larger one is an error when its sample is requested.
+    /// Sets the limits of images that are decoded. A larger image is an error when its sample is requested.
     ///
     /// ```
     /// use anygpu::data::{Dataset, ImageFolder, Limits};
@@ -103,7 +105,7 @@ impl ImageFolder {
         &self.classes
     }
 
-    /// Returns the file of sample `index`.
+    /// Returns the path of sample `index`.
     #[must_use]
     pub fn path(&self, index: usize) -> Option<&Path> {
         self.files.get(index).map(|(path, _)| path.as_path())
@@ -126,16 +128,16 @@ impl Dataset for ImageFolder {
 /// recognised by the first bytes of the file; transparency is ignored.
 ///
 /// # Errors
-/// [`Error::Data`](crate::Error::Data) naming the file when it cannot be read, is damaged or of another format, or has
-/// more pixels than the default [`Limits`] allow.
+/// [`Error::Data`](crate::Error::Data) that names the file if it cannot be read, is damaged or of another format, or
+/// has more pixels than the default [`Limits`] allow.
 pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
     read_image_within(path, grey, Limits::new())
 }
 
-/// Reads an image as [`read_image`] does, with other limits.
+/// Reads an image like [`read_image`], with other limits.
 ///
 /// # Errors
-/// As [`read_image`].
+/// The errors of [`read_image`].
 pub fn read_image_within(path: impl AsRef<Path>, grey: bool, limits: Limits) -> Result<Array> {
     let name = shown(path.as_ref());
     let failed = |error: image::ImageError| damaged(&name, error.to_string());
@@ -152,7 +154,8 @@ pub fn read_image_within(path: impl AsRef<Path>, grey: bool, limits: Limits) -> 
     let Some(format @ (ImageFormat::Png | ImageFormat::Jpeg)) = reader.format() else {
         return Err(damaged(&name, "it is neither a PNG nor a JPEG file"));
     };
-    // Of what a decoder reads before the sizes are known: one line of pixels, and profiles, which may be compressed.
+    // For the data that a decoder reads before the sizes are known: one line of pixels, and profiles, which may be
+    // compressed.
     let mut header = image::Limits::no_limits();
     header.max_alloc = Some(64 << 20);
     reader.limits(header);
@@ -160,8 +163,8 @@ pub fn read_image_within(path: impl AsRef<Path>, grey: bool, limits: Limits) -> 
     let (w, h) = decoder.dimensions();
     let (h, w) = (h as usize, w as usize);
     limits.check_pixels(&name, h, w)?;
-    // Each block of 64 pixels takes a bit at least. The decoder would fill in what is missing, and make a gigabyte of
-    // grey pixels of a header.
+    // Each block of 64 pixels takes at least one bit. Otherwise, the decoder would fill in missing data, and make a
+    // gigabyte of grey pixels from a header.
     if format == ImageFormat::Jpeg && (h * w) as u64 > bytes.saturating_mul(8 * 64) {
         return Err(damaged(&name, format!("{bytes} bytes are only a part of an image of {h} × {w} pixels")));
     }
@@ -172,12 +175,12 @@ pub fn read_image_within(path: impl AsRef<Path>, grey: bool, limits: Limits) -> 
     Array::new(planes(&pixels, color, grey)?, [if grey { 1 } else { 3 }, h, w])
 }
 
-/// The planes of red, green and blue, or of grey, in 0 to 1, of pixels as a decoder returns them.
+/// Returns the planes of red, green and blue, or of grey, in 0 to 1, from pixels as a decoder returns them.
 fn planes(pixels: &[u8], color: image::ColorType, grey: bool) -> Result<Vec<f32>> {
     let size = usize::from(color.bytes_per_pixel());
     let deep = size == 2 * usize::from(color.channel_count());
     let last = if color.has_color() { 2 } else { 0 };
-    // Of 16 bits, as the `image` crate rounds them.
+    // 16-bit pixels are rounded like in the `image` crate.
     let byte = |pixel: &[u8], channel: usize| match (deep, channel.min(last)) {
         (false, channel) => pixel[channel],
         (true, channel) => {
@@ -196,16 +199,16 @@ fn planes(pixels: &[u8], color: image::ColorType, grey: bool) -> Result<Vec<f32>
     Ok(out)
 }
 
-/// The brightness of a pixel as Pillow's `convert("L")` computes it, which torchvision's `Grayscale` uses: ITU-R 601-2
-/// with weights of 16 bits, rounded (Pillow's `Convert.c`).
+/// Returns the brightness of a pixel like Pillow's `convert("L")`, which torchvision's `Grayscale` uses: ITU-R 601-2
+/// with 16-bit weights, rounded (Pillow's `Convert.c`).
 fn luma(pixel: &[u8]) -> u8 {
     let [r, g, b] = [0, 1, 2].map(|channel| u32::from(pixel[channel]));
     ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8 // the weights add up to 2¹⁶
 }
 
-/// Appends the images of a folder, then those of the folders in it. `seen` has the folders that were listed, by where they
-/// are, with the paths that led there: links in a circle would never end, and a few links to the same folders would make
-/// millions of paths.
+/// Appends the images of a folder, then the images of its subfolders. `seen` has the folders that were listed, by their
+/// real location, with the paths that led there. Without it, links in a circle would never end, and a few links to the
+/// same folders would make millions of paths.
 fn list(
     folder: &Path,
     class: u32,
@@ -231,7 +234,7 @@ fn list(
     folders.iter().try_for_each(|folder| list(folder, class, files, seen))
 }
 
-/// The entries of a folder, sorted by name.
+/// Returns the entries of a folder, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let read = || -> std::io::Result<Vec<PathBuf>> {
         std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()

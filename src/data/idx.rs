@@ -6,8 +6,8 @@
 //!    one byte per element, innermost dimension first                 the pixels, or the labels
 //! ```
 //!
-//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read and up to
-//! the [`Limits`], so that neither a damaged header nor a small gzip file can take 70 GB.
+//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read, up to
+//! the [`Limits`], so neither a damaged header nor a small gzip file can take 70 GB.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -23,9 +23,8 @@ impl ImageSet {
     /// Reads a set from the bytes of its two files, gzip or plain. The names are used in error messages only.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::Error::Data) naming the file when it is damaged or of another kind, when it is empty, when
-    /// there are not as many labels as images, when a label is not below [`CLASSES`], or when a file exceeds the default
-    /// [`Limits`].
+    /// [`Error::Data`](crate::Error::Data) that names the file if it is damaged, of another kind or empty, if there are
+    /// not as many labels as images, if a label is not below [`CLASSES`], or if a file exceeds the default [`Limits`].
     ///
     /// # Example
     /// ```
@@ -44,10 +43,10 @@ impl ImageSet {
         ImageSet::parse_within(images, labels, Limits::new())
     }
 
-    /// Reads a set as [`parse`](ImageSet::parse) does, with other limits.
+    /// Reads a set like [`parse`](ImageSet::parse), with other limits.
     ///
     /// # Errors
-    /// As [`parse`](ImageSet::parse).
+    /// The errors of [`parse`](ImageSet::parse).
     pub fn parse_within(images: (&str, &[u8]), labels: (&str, &[u8]), limits: Limits) -> Result<ImageSet> {
         let image = parse(images.0, images.1, IMAGES, limits)?;
         assembled((images.0, image), (labels.0, parse(labels.0, labels.1, LABELS, limits)?))
@@ -56,15 +55,15 @@ impl ImageSet {
     /// Reads a set from its two files, gzip or plain (recognised by their first bytes, not by their names).
     ///
     /// # Errors
-    /// [`Error::Data`](crate::Error::Data) when a file cannot be read, and as [`parse`](ImageSet::parse).
+    /// [`Error::Data`](crate::Error::Data) if a file cannot be read; the errors of [`parse`](ImageSet::parse).
     pub fn read(images: &Path, labels: &Path) -> Result<ImageSet> {
         ImageSet::read_within(images, labels, Limits::new())
     }
 
-    /// Reads a set as [`read`](ImageSet::read) does, with other limits.
+    /// Reads a set like [`read`](ImageSet::read), with other limits.
     ///
     /// # Errors
-    /// As [`read`](ImageSet::read).
+    /// The errors of [`read`](ImageSet::read).
     pub fn read_within(images: &Path, labels: &Path, limits: Limits) -> Result<ImageSet> {
         let read =
             |path: &Path, magic| parse(&path.display().to_string(), BufReader::new(open(path)?.0), magic, limits);
@@ -76,7 +75,7 @@ impl ImageSet {
 /// The elements and the dimensions of a file.
 type Elements = (Vec<u8>, Vec<usize>);
 
-/// A set of the elements of two files, which must fit each other.
+/// Makes a set from the elements of two files, which must fit each other.
 fn assembled((image_name, image): (&str, Elements), (label_name, label): (&str, Elements)) -> Result<ImageSet> {
     let ((images, dims), (labels, count)) = (image, label);
     let (n, h, w) = (dims[0], dims[1], dims[2]);
@@ -89,7 +88,7 @@ fn assembled((image_name, image): (&str, Elements), (label_name, label): (&str, 
     Ok(ImageSet { images, labels, n, c: 1, h, w })
 }
 
-/// The elements and the dimensions of one IDX file of unsigned bytes, whose magic number must be `magic`.
+/// Returns the elements and the dimensions of one IDX file of unsigned bytes. Its magic number must be `magic`.
 fn parse(name: &str, mut file: impl BufRead, magic: u32, limits: Limits) -> Result<Elements> {
     // A buffered reader's first buffer has more than two bytes, unless the file does not.
     let start = file.fill_buf().map_err(|error| damaged(name, error.to_string()))?;
@@ -135,7 +134,8 @@ fn parse_stream(name: &str, mut stream: impl Read, magic: u32, limits: Limits) -
     }
 }
 
-/// Appends `most` bytes, or all if there are fewer. The memory grows with what was read, and never beyond `most` bytes.
+/// Appends `most` bytes, or all if there are fewer. The memory grows with the data that was read, and never beyond
+/// `most` bytes.
 fn read_at_most(mut stream: impl Read, data: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
     while data.len() < most {
         if data.len() == data.capacity() {

@@ -1,15 +1,15 @@
-//! What a file may decode to, and how files are opened.
+//! The limits of decoded files, and how files are opened.
 
 use std::fs::File;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// The largest image and the largest file that are decoded. A compressed file of a few bytes can expand to gigabytes, so
-/// sizes are compared with these limits before memory is allocated.
+/// The size limits for decoding an image or a file. A compressed file of a few bytes can expand to gigabytes, so sizes
+/// are compared with these limits before memory is allocated.
 ///
-/// The defaults are 67 108 864 pixels for an image, such as 8192 × 8192, and 768 MiB for the elements of an IDX or CIFAR-10
-/// file. An image takes up to 20 bytes for each pixel while it is decoded.
+/// The defaults are 67 108 864 pixels for an image, such as 8192 × 8192, and 768 MiB for the elements of an IDX or
+/// CIFAR-10 file. Decoding an image takes up to 20 bytes per pixel.
 ///
 /// ```
 /// use anygpu::data::{ImageSet, Limits};
@@ -55,7 +55,7 @@ impl Limits {
         self
     }
 
-    /// An error naming the file unless an image may be so large.
+    /// Returns an error that names the file if an image exceeds the limit.
     pub(super) fn check_pixels(&self, name: &str, h: usize, w: usize) -> Result<()> {
         if h.checked_mul(w).is_some_and(|pixels| pixels <= self.pixels) {
             return Ok(());
@@ -68,7 +68,7 @@ impl Limits {
         Err(damaged(name, detail))
     }
 
-    /// An error naming the file unless its elements may be so many bytes.
+    /// Returns an error that names the file if its elements exceed the limit.
     pub(super) fn check_bytes(&self, name: &str, bytes: usize) -> Result<()> {
         if bytes <= self.bytes {
             return Ok(());
@@ -81,7 +81,7 @@ impl Limits {
         Err(damaged(name, detail))
     }
 
-    /// The largest file of an image: its pixels uncompressed, and room for profiles and comments.
+    /// Returns the size of the largest image file: its pixels uncompressed, and room for profiles and comments.
     #[cfg(feature = "image")]
     pub(super) fn image_bytes(&self) -> u64 {
         (self.pixels as u64).saturating_mul(8).saturating_add(64 << 20)

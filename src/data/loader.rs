@@ -14,12 +14,12 @@ use crate::util::threads::THREADS;
 
 /// Divides a [`Dataset`] into batches: part k of N samples, each of shape `[..]`, becomes a tensor `[N, ..]`.
 ///
-/// The tensors of a batch are in one block of memory, which is copied to a device at once. The last batch of an
-/// epoch is shorter when the batch size does not divide the number of samples, unless
-/// [`drop_last`](DataLoader::drop_last). The order and the augmentations depend on the seed and the epoch alone: not on
-/// the number of workers, nor on the device.
+/// The tensors of a batch are in one block of memory, which is copied to a device in one copy. If the batch size does
+/// not divide the number of samples, the last batch of an epoch is shorter, unless [`drop_last`](DataLoader::drop_last)
+/// is called. The order and the augmentations depend only on the seed and the epoch, not on the number of workers or
+/// the device.
 ///
-/// Batches are on `cpu`, unless [`prefetch`](DataLoader::prefetch) names a device. Those of a
+/// Batches are on `cpu`, unless [`prefetch`](DataLoader::prefetch) sets a device. Batches of a
 /// [`TensorDataset`](crate::data::TensorDataset) without transforms stay where its tensors are.
 ///
 /// # Example
@@ -46,7 +46,7 @@ use crate::util::threads::THREADS;
 pub struct DataLoader<B = (Tensor, Tensor)> {
     config: LoaderConfig,
     workers: usize,
-    /// Whether batches are made in advance, and so by another thread.
+    /// Whether another thread makes batches in advance.
     ahead: bool,
     progress: Mutex<Progress>,
     batch: std::marker::PhantomData<fn() -> B>,
@@ -59,7 +59,7 @@ pub struct DataLoader<B = (Tensor, Tensor)> {
 pub struct LoaderState {
     /// The current or next epoch, counted from 0.
     pub epoch: u64,
-    /// The number of its batches that were returned.
+    /// The number of batches of this epoch that were returned.
     pub batches: usize,
 }
 
@@ -67,8 +67,8 @@ pub struct LoaderState {
 struct Progress {
     /// The current position.
     state: LoaderState,
-    /// Whether the next `for` continues there instead of starting the next epoch: after `set_state`, or at the start of
-    /// an epoch.
+    /// Whether the next `for` continues there instead of starting the next epoch. This is so after `set_state`, and at
+    /// the start of an epoch.
     resume: bool,
 }
 
@@ -77,7 +77,7 @@ impl DataLoader {
     /// For samples with another number of parts, use [`items`](DataLoader::items).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when `batch_size` is 0.
+    /// [`Error::InvalidArgument`] if `batch_size` is 0.
     pub fn new(dataset: impl Dataset + 'static, batch_size: usize) -> Result<DataLoader> {
         if batch_size == 0 {
             return Err(Error::argument("DataLoader", "the batch size must be at least 1"));
@@ -119,15 +119,15 @@ impl<B> DataLoader<B> {
         DataLoader { progress: self.progress, ..DataLoader::with(self.config, self.workers, self.ahead) }
     }
 
-    /// Shuffles each epoch in a new order, which depends on `seed` and the number of the epoch alone. The random
-    /// choices of transforms depend on these and the number of the sample.
+    /// Shuffles each epoch in a new order, which depends only on `seed` and the number of the epoch. The random choices
+    /// of transforms depend on both and on the number of the sample.
     #[must_use]
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.config.shuffled = true;
         self.seed(seed)
     }
 
-    /// Sets the seed of the random choices of transforms without shuffling. The default is 0.
+    /// Sets the seed of the random choices of transforms, without shuffling. The default is 0.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
@@ -141,7 +141,7 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Applies `transform` to the first part of each sample, the image, after the transforms that were added before.
+    /// Applies `transform` to the first part of each sample, the image, after earlier transforms.
     #[must_use]
     pub fn transform(self, transform: impl Transform + 'static) -> Self {
         self.map(move |mut sample, random| {
@@ -153,8 +153,8 @@ impl<B> DataLoader<B> {
         })
     }
 
-    /// Applies `f` to each whole sample, after the transforms that were added before. Random choices that come from its
-    /// [`Random`] are the same in every run.
+    /// Applies `f` to each whole sample, after earlier transforms. Random choices that use its [`Random`] are the same
+    /// in every run.
     #[must_use]
     pub fn map(mut self, f: impl Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync + 'static) -> Self {
         self.config.maps.push(Arc::new(f));
@@ -201,17 +201,18 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Makes batches in `threads` threads, each up to two batches in advance. With 0, which is the default, each batch
-    /// is made when the loop requests it. With a [`shard`](Self::shard), there are at most 15 threads. Leaving a loop early waits until each thread has finished its current sample.
+    /// Makes batches in `threads` threads, each up to two batches in advance. With 0, the default, each batch is made
+    /// when the loop requests it. With a [`shard`](Self::shard), there are at most 15 threads. If you leave a loop
+    /// early, it waits until each thread has finished its current sample.
     #[must_use]
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Makes batches in advance, and on `device`: while a step computes, another thread (or the
-    /// [`workers`](Self::workers)) makes and uploads the next two. For [`DataParallel`](crate::DataParallel), which
-    /// splits batches itself, prefetch to `cpu`.
+    /// Makes batches on `device` and in advance: while a step computes, another thread (or the
+    /// [`workers`](Self::workers)) makes and uploads the next two batches. [`DataParallel`](crate::DataParallel) splits
+    /// batches itself, so prefetch to `cpu` for it.
     #[must_use]
     pub fn prefetch(mut self, device: &Device) -> Self {
         self.config.device = Some(device.clone());
@@ -219,9 +220,9 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Makes only this process's part of each batch, for training with several processes: see [`Shard`]. The order of the
-    /// samples, their augmentations and the number of batches stay those of one process. In a batch with fewer samples than
-    /// there are processes, some have a part with no samples.
+    /// Makes only this process's part of each batch, for training with several processes: see [`Shard`]. The order of
+    /// the samples, their augmentations and the number of batches are the same as with one process. If a batch has
+    /// fewer samples than there are processes, some parts have no samples.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -257,7 +258,7 @@ impl<B> DataLoader<B> {
         self.config.batches()
     }
 
-    /// Returns the position of `for batch in &loader`. [`set_state`](DataLoader::set_state) continues there, also in
+    /// Returns the position of `for batch in &loader`. [`set_state`](DataLoader::set_state) continues there, even in
     /// another process.
     ///
     /// ```
@@ -287,7 +288,7 @@ impl<B> DataLoader<B> {
         *lock(&self.progress) = Progress { state, resume: true };
     }
 
-    /// Returns the batches of epoch `epoch`, counted from 0: the same ones at each call. This does not change
+    /// Returns the batches of epoch `epoch`, counted from 0. Each call returns the same batches. This does not change
     /// [`state`](DataLoader::state).
     pub fn epoch(&self, epoch: u64) -> Epoch<'_, B> {
         self.start(LoaderState { epoch, batches: 0 }, false)

@@ -1,9 +1,9 @@
 //! Training data: datasets, transforms of images, and batches of tensors.
 //!
-//! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] divides it into batches, optionally in threads. 5 000
-//! digits are built in ([`mnist_5k`]); the formats that are read from disk are MNIST ([`from_dir`]), Fashion-MNIST
-//! ([`fashion_mnist`]; `download_fashion_mnist` fetches it, feature `download`), CIFAR-10 ([`cifar10`]), and folders of
-//! images (`ImageFolder`, feature `image`). [`Limits`] bound what a file may decode to.
+//! A [`Dataset`] has numbered [`Sample`]s. A [`DataLoader`] divides it into batches, optionally in threads. 5 000
+//! digits are built in ([`mnist_5k`]). These formats are read from disk: MNIST ([`from_dir`]), Fashion-MNIST
+//! ([`fashion_mnist`]; `download_fashion_mnist` downloads it, feature `download`), CIFAR-10 ([`cifar10`]), and folders
+//! of images (`ImageFolder`, feature `image`). [`Limits`] bound the size of decoded files.
 
 mod array;
 mod cifar;

@@ -4,7 +4,7 @@
 use crate::philox::{Stream, philox, unit};
 use crate::tensor::seed_for;
 
-/// The random numbers of one sample in one epoch, for [transforms](crate::data::transforms): the same in every
+/// The random numbers of one sample in one epoch, for [transforms](crate::data::transforms). They are the same in every
 /// thread and in a resumed run.
 ///
 /// ```
@@ -31,7 +31,7 @@ impl Random {
         Random::from_seed(u64::from(key[0]) | u64::from(key[1]) << 32)
     }
 
-    /// The generator of a split.
+    /// Returns the generator of a split.
     pub(super) fn of_split(seed: u64) -> Random {
         Random::from_seed(seed ^ SPLITS)
     }
@@ -51,7 +51,7 @@ impl Random {
         self.block[3 - self.left]
     }
 
-    /// Returns a number uniform in [0, 1).
+    /// Returns a number that is uniformly distributed in [0, 1).
     pub fn uniform(&mut self) -> f32 {
         unit(self.next_u32())
     }
@@ -75,8 +75,8 @@ impl Random {
 const SAMPLES: u64 = 0x5361_6D70_6C65_7321;
 const SPLITS: u64 = 0x5370_6C69_7474_6564;
 
-/// Shuffles the order of an epoch. Each epoch has its own stream (stream 0 is used for weights), so that the order does
-/// not depend on the number of weights.
+/// Shuffles the order of an epoch. Each epoch has its own stream (stream 0 is used for weights), so the order does not
+/// depend on the number of weights.
 pub(super) fn shuffle_epoch(order: &mut [usize], seed: u64, epoch: u64) {
     fisher_yates(order, seed_for(seed, epoch.wrapping_add(1)));
 }
@@ -87,7 +87,7 @@ fn fisher_yates(order: &mut [usize], mut next: impl FnMut() -> u32) {
     }
 }
 
-/// The high half of the product maps 64 bits onto 0..range without a visible bias.
+/// Returns a number below `range`. The high half of the product maps 64 bits to 0..range without a visible bias.
 fn below(mut next: impl FnMut() -> u32, range: usize) -> usize {
     let draw = (u128::from(next()) << 32) | u128::from(next());
     ((draw * range as u128) >> 64) as usize

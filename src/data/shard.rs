@@ -7,21 +7,24 @@ use crate::error::{Error, Result};
 use crate::shape::split_sizes;
 use crate::util::sync::lock;
 
-/// From how many batches after the present one new weights hold. The threads of a loader, of which there are at most
-/// [`MOST_WORKERS`], may have made all batches before that one, each two in advance. All processes cut a batch alike.
+/// The number of batches after the current one from which new weights hold. The threads of a loader, at most
+/// [`MOST_WORKERS`], may already have made the batches before that, each two in advance. All processes must split a
+/// batch the same way.
 #[cfg(any(test, feature = "mpi"))]
 const AHEAD: u64 = 32;
 /// The most threads of a loader that makes parts of batches.
 pub(super) const MOST_WORKERS: usize = 15;
-/// The change of a weight that is worth new weights.
+/// The change of a weight that justifies new weights.
 #[cfg(any(test, feature = "mpi"))]
 const NOTICEABLE: f64 = 0.02;
 
-/// The place of a process among those that train one net together, for [`DataLoader::shard`](super::DataLoader::shard).
+/// The rank of a process among the processes that train one net together, for
+/// [`DataLoader::shard`](super::DataLoader::shard).
 ///
-/// All processes go through the batches in the same order. Each loads one part of each batch; the parts are consecutive, in
-/// the order of the processes. A new shard has equal parts.
-/// [`DataParallel::shard`](crate::DataParallel::shard) returns one whose parts follow the measured speeds of the processes.
+/// All processes go through the batches in the same order. Each loads one part of each batch. The parts are
+/// consecutive, in the order of the processes. A new shard has equal parts.
+/// [`DataParallel::shard`](crate::DataParallel::shard) returns a shard whose parts follow the measured speeds of the
+/// processes.
 #[derive(Clone, Debug)]
 pub struct Shard {
     rank: usize,
@@ -38,7 +41,7 @@ struct Schedule {
 }
 
 impl Shard {
-    /// Creates the place of process `rank` of `world_size` processes. Clones share their weights.
+    /// Creates the shard of process `rank` of `world_size` processes. Clones share their weights.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `rank` is less than `world_size`.
@@ -55,7 +58,7 @@ impl Shard {
         Shard { rank, schedule: Arc::new(Mutex::new(schedule)) }
     }
 
-    /// Returns the fraction of later batches that each process gets. They add up to 1.
+    /// Returns the fraction of later batches that each process gets. The fractions add up to 1.
     #[must_use]
     pub fn weights(&self) -> Vec<f64> {
         lock(&self.schedule).weights.last().map(|(_, weights)| weights.clone()).unwrap_or_default()

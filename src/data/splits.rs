@@ -7,7 +7,7 @@ use super::transforms::{Normalize, Resize};
 use super::{DataLoader, ImageSet, Limits, cifar};
 use crate::error::{Error, Result};
 
-/// A training set, and a test set of images of the same size. Clones share the images.
+/// A training set, and a test set with images of the same size. Clones share the images.
 #[derive(Clone, Debug)]
 pub struct Splits {
     /// The samples to train on.
@@ -28,26 +28,27 @@ impl Splits {
         Ok(Splits { train: Arc::new(train), test: Arc::new(test), size: None })
     }
 
-    /// Makes loaders return images of `side × side`: 96 for [`resnet18`](crate::nn::models::resnet18). Each image is
-    /// resized when it is loaded ([`Resize`]); the sets are not changed.
+    /// Makes loaders return images of `side × side` pixels, for example 96 for
+    /// [`resnet18`](crate::nn::models::resnet18). Each image is resized when it is loaded ([`Resize`]); the sets are
+    /// not changed.
     #[must_use]
     pub fn resize(mut self, side: usize) -> Splits {
         self.size = Some([side, side]);
         self
     }
 
-    /// Returns the standardisation by the mean and deviation of the training set.
+    /// Returns the standardisation by the mean and the standard deviation of the training set.
     #[must_use]
     pub fn normalize(&self) -> Normalize {
         let (mean, std) = self.train.mean_std();
         Normalize::new(mean, std)
     }
 
-    /// Returns a loader over the training set, shuffled in each epoch by `seed`, and one over the test set, in order.
-    /// Both are standardised by the *training* set's mean and deviation.
+    /// Returns a loader over the training set, shuffled in each epoch by `seed`, and a loader over the test set, in
+    /// order. Both are standardised by the *training* set's mean and standard deviation.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when `batch_size` is 0.
+    /// [`Error::InvalidArgument`] if `batch_size` is 0.
     ///
     /// # Example
     /// ```
@@ -99,20 +100,20 @@ pub fn mnist_5k() -> Result<Splits> {
 }
 
 /// Reads a folder with the four files of MNIST or Fashion-MNIST, `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
-/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`; or with the files of CIFAR-10
-/// ([`cifar10`](super::cifar10)).
+/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`. Also reads a folder with the files
+/// of CIFAR-10 ([`cifar10`](super::cifar10)).
 ///
 /// # Errors
-/// [`Error::Data`] naming the file that is missing, damaged or larger than the default [`Limits`], and what is wrong with
-/// it.
+/// [`Error::Data`] that names the file that is missing, damaged or larger than the default [`Limits`], and what is
+/// wrong with it.
 pub fn from_dir(dir: impl AsRef<Path>) -> Result<Splits> {
     from_dir_within(dir, Limits::new())
 }
 
-/// Reads a folder as [`from_dir`] does, with other limits.
+/// Reads a folder like [`from_dir`], with other limits.
 ///
 /// # Errors
-/// As [`from_dir`].
+/// The errors of [`from_dir`].
 pub fn from_dir_within(dir: impl AsRef<Path>, limits: Limits) -> Result<Splits> {
     let dir = dir.as_ref();
     if cifar::is_cifar10(dir) { cifar::cifar10_within(dir, limits) } else { from_idx(dir, limits) }
@@ -128,7 +129,7 @@ pub(super) fn from_idx(dir: &Path, limits: Limits) -> Result<Splits> {
     Splits::new(&dir.display().to_string(), part("train")?, part("t10k")?)
 }
 
-/// `dir/name.gz` or `dir/name`, whichever exists.
+/// Returns `dir/name.gz` or `dir/name`, whichever exists.
 fn find(dir: &Path, name: &str) -> Result<PathBuf> {
     let candidates = [dir.join(format!("{name}.gz")), dir.join(name)];
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| Error::Data {

@@ -7,7 +7,7 @@ use super::{Array, Dataset, Sample};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Samples that are the rows of tensors: sample i is element i of each tensor's first dimension.
+/// Samples that are rows of tensors: sample i is element i of each tensor's first dimension.
 ///
 /// The tensors stay on their device: a [`DataLoader`](crate::data::DataLoader) gathers each batch there, without a copy
 /// through the host. With transforms or a `collate` function, which work on the host, the elements are read back once.
@@ -42,8 +42,8 @@ impl TensorDataset {
     /// Creates a dataset of the rows of tensors, which may be on several devices. Copies nothing.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no tensor or a scalar; [`Error::ShapeMismatch`] unless the first dimensions are
-    /// equal.
+    /// [`Error::InvalidArgument`] without tensors or for a scalar; [`Error::ShapeMismatch`] unless the first dimensions
+    /// are equal.
     pub fn new(tensors: &[&Tensor]) -> Result<TensorDataset> {
         let Some(&len) = tensors.first().and_then(|tensor| tensor.shape().first()) else {
             return Err(Error::argument("TensorDataset", "needs at least one tensor, and no scalar"));

@@ -5,8 +5,9 @@ use crate::optim::{named, named_count};
 
 /// Tells when a metric has not improved for some time, so that training can end.
 ///
-/// A lower metric is better, as for a loss, unless [`greater_is_better`](EarlyStopping::greater_is_better) is called. NaN is no
-/// improvement. Write a checkpoint whenever [`observe`](EarlyStopping::observe) returns true, to have the best weights at the end.
+/// A lower metric is better, as for a loss, unless [`greater_is_better`](EarlyStopping::greater_is_better) is called.
+/// NaN is not an improvement. To have the best weights at the end, write a checkpoint whenever
+/// [`observe`](EarlyStopping::observe) returns true.
 ///
 /// ```
 /// use anygpu::metrics::EarlyStopping;
@@ -33,14 +34,14 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Creates one that stops after more than `patience` observations in a row without an improvement.
+    /// Creates an instance that stops after more than `patience` observations in a row without an improvement.
     #[must_use]
     pub fn new(patience: u64) -> EarlyStopping {
         EarlyStopping { patience, min_delta: 0.0, greater: false, best: None, since: 0 }
     }
 
-    /// Sets how much better than the best a metric must be to count as an improvement; the default is 0, which any
-    /// improvement exceeds.
+    /// Sets how much better than the best a metric must be to count as an improvement. The default is 0: any better
+    /// metric counts.
     #[must_use]
     pub fn min_delta(mut self, min_delta: f64) -> EarlyStopping {
         self.min_delta = min_delta.abs();
@@ -70,7 +71,7 @@ impl EarlyStopping {
         better
     }
 
-    /// Returns whether more than the patience of observations were without an improvement.
+    /// Returns whether more than `patience` observations in a row were without an improvement.
     #[must_use]
     pub fn should_stop(&self) -> bool {
         self.since > self.patience
@@ -88,8 +89,8 @@ impl EarlyStopping {
         self.since
     }
 
-    /// Returns the best metric, if there is one, and the number of observations since then, from which
-    /// [`load_state`](EarlyStopping::load_state) continues. The settings are not included.
+    /// Returns the best metric, if there is one, and the number of observations since then.
+    /// [`load_state`](EarlyStopping::load_state) continues from them. The settings are not included.
     ///
     /// ```
     /// use anygpu::checkpoint::TrainingState;
@@ -112,7 +113,7 @@ impl EarlyStopping {
         best.into_iter().chain([("since_best".into(), self.since as f64)]).collect()
     }
 
-    /// Restores the state of one with the same settings.
+    /// Restores the state of an instance with the same settings.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a number is missing or invalid. On error, nothing is changed.

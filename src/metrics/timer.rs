@@ -5,11 +5,11 @@ use web_time::{Duration, Instant};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// A stopwatch with laps, as the `Timer` of "Dive into Deep Learning".
+/// A stopwatch with laps, like the `Timer` of "Dive into Deep Learning".
 ///
-/// Ops on an adapter return before the adapter has computed them. A timer that is created [`on`](Timer::on) devices waits
-/// at each start and stop until these have finished ([`Device::synchronize`]), so that it measures finished work, and no
-/// work from before the start. One that is created by [`new`](Timer::new) waits for nothing: right for work on the CPU.
+/// Ops on an adapter return before the adapter has computed them. A timer that is created [`on`](Timer::on) devices
+/// waits for them at each start and stop ([`Device::synchronize`]). So it measures finished work, and no work from
+/// before the start. A timer that is created by [`new`](Timer::new) does not wait, which is right for work on the CPU.
 ///
 /// ```
 /// use anygpu::{Tensor, metrics::Timer, try_gpu};
@@ -51,7 +51,7 @@ impl Timer {
     /// Creates a timer that waits for these devices, and starts it.
     ///
     /// # Errors
-    /// Those of [`start`](Timer::start).
+    /// The errors of [`start`](Timer::start).
     pub fn on(devices: &[impl AsRef<Device>]) -> Result<Timer> {
         let devices = devices.iter().map(|device| device.as_ref().clone()).collect();
         let mut timer = Timer { devices, ..Timer::new() };
@@ -62,7 +62,7 @@ impl Timer {
     /// Waits for the devices and starts a lap. A running lap is discarded.
     ///
     /// # Errors
-    /// Those of [`Device::synchronize`].
+    /// The errors of [`Device::synchronize`].
     pub fn start(&mut self) -> Result<()> {
         self.start = None;
         self.wait()?;
@@ -73,9 +73,10 @@ impl Timer {
     /// Waits for the devices, ends the lap, and returns its seconds.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if no lap is running; those of [`Device::synchronize`], after which no lap is running.
+    /// [`Error::InvalidArgument`] if no lap is running; the errors of [`Device::synchronize`], after which no lap is
+    /// running.
     pub fn stop(&mut self) -> Result<f64> {
-        let detail = "no lap is running, since it was stopped already: call start() before each stop()";
+        let detail = "no lap is running: call start() before each stop()";
         let start = self.start.take().ok_or_else(|| Error::argument("Timer::stop", detail))?;
         self.wait()?;
         let lap = start.elapsed();
@@ -89,7 +90,7 @@ impl Timer {
         self.laps.iter().map(Duration::as_secs_f64).collect()
     }
 
-    /// Returns the seconds of all finished laps together.
+    /// Returns the total seconds of all finished laps.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.laps.iter().sum::<Duration>().as_secs_f64()
@@ -101,7 +102,7 @@ impl Timer {
         self.sum() / self.laps.len() as f64
     }
 
-    /// Returns the seconds from the first lap to the end of each one, without the time between laps.
+    /// Returns the cumulative seconds at the end of each lap, without the time between laps.
     #[must_use]
     pub fn cumsum(&self) -> Vec<f64> {
         let mut sum = Duration::ZERO;

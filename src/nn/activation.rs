@@ -116,8 +116,8 @@ set! {
 
 /// The rectified linear unit with a learned slope: x if x > 0, else a · x.
 ///
-/// `x: [N, C, ..]` → `[N, C, ..]`, with `weight: [1]` for one slope, or `[C]` for one for each channel, the second dimension;
-/// PyTorch's `num_parameters`. The slopes start at 0.25.
+/// `x: [N, C, ..]` → `[N, C, ..]`. `weight` is `[1]` for one slope, or `[C]` for one slope per channel (the second
+/// dimension); this is PyTorch's `num_parameters`. The slopes start at 0.25.
 ///
 /// # Example
 /// ```

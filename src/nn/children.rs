@@ -139,7 +139,7 @@ plain! { bool, i32, i64, u32, u64, usize, f32, f64, String }
 ///
 /// A field may be a [`Tensor`](crate::Tensor), which is a parameter, a [`Buffer`](crate::nn::Buffer), a
 /// [`Mode`](crate::nn::Mode), a layer, or a `Vec`, an array or an `Option` of these. In a tuple struct, fields are
-/// listed by index: `children!(0, 1)`. Fields of other types, such as an enum, are not listed; numbers may be.
+/// listed by index: `children!(0, 1)`. Do not list fields of other types, such as an enum. Numbers may be listed.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};

@@ -1,4 +1,4 @@
-//! What forward functions of users are written with: the macro that defines a module, what it may return, and calls in a chain.
+//! Helpers for users' forward functions: the macro that defines a module, what it may return, and calls in a chain.
 
 use super::Module;
 use crate::error::Result;
@@ -8,7 +8,7 @@ impl Tensor {
     /// Returns `layer.forward(self)`, for chains of calls.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// Errors of the layer.
     ///
     /// ```
     /// use anygpu::prelude::*;
@@ -23,9 +23,10 @@ impl Tensor {
     }
 }
 
-/// What `forward` of a net that [`module!`](crate::module) defines may return: a tensor, or a tuple that begins with one.
+/// What the `forward` function of a net from [`module!`](crate::module) may return: a tensor, or a tuple that begins
+/// with a tensor.
 pub trait Outputs {
-    /// Returns the first tensor, which is what such a net gives as a [`Module`].
+    /// Returns the first tensor, which is the result of such a net as a [`Module`].
     fn into_first(self) -> Tensor;
 }
 
@@ -56,21 +57,23 @@ impl<A, B, C> Outputs for (Tensor, A, B, C) {
 /// Defines a [`Module`](crate::nn::Module): a struct of layers, a constructor and the forward function.
 ///
 /// The parentheses after the name hold the arguments of `new`. Each field has a type and a value, which may use these
-/// arguments and `?`. The methods after the struct are those of the trait: `forward`, and others that are to be
-/// replaced. The struct is `Clone`, and a clone has the same parameters
-/// ([`deep_copy`](crate::nn::Module::deep_copy) copies them); attributes, such as `#[derive(Debug)]`, and `pub` are kept.
+/// arguments and `?`. The methods after the struct are methods of the trait: `forward`, and others to override. The
+/// struct is `Clone`, and a clone has the same parameters ([`deep_copy`](crate::nn::Module::deep_copy) copies them).
+/// Attributes, such as `#[derive(Debug)]`, and `pub` are kept.
 ///
-/// A net with several results, such as several heads, returns a tuple of up to four from `forward`, which begins with a tensor.
-/// `net.forward(&x)?` is the tuple. As a [`Module`](crate::nn::Module), in a `Sequential` say, the net gives the first tensor.
+/// A net with several results, such as several heads, returns a tuple of up to four elements from `forward`, which
+/// begins with a tensor. `net.forward(&x)?` is the tuple. As a [`Module`](crate::nn::Module), for example in a
+/// `Sequential`, the net returns the first tensor.
 ///
-/// `forward` may have several inputs, of any types: `net.forward(&x, &mask)?`. As a [`Module`](crate::nn::Module), which has one
-/// input, such a net returns an error that says so. A net without `forward`, such as an encoder and a decoder that are called by
-/// themselves, is the struct alone; its own methods are in an `impl` block beside it.
+/// `forward` may have several inputs, of any types: `net.forward(&x, &mask)?`. A [`Module`](crate::nn::Module) has one
+/// input, so such a net returns an error as a `Module`. A net may also have no `forward`, for example an encoder and a
+/// decoder that are called separately. It is then only the struct, and its own methods are in an `impl` block beside
+/// it.
 ///
-/// What it writes for `pub struct Net(n: usize) { a: Linear = …, }` is: the struct with its fields,
+/// For `pub struct Net(n: usize) { a: Linear = …, }` the macro writes the struct with its fields,
 /// `pub fn new(n: usize) -> anygpu::Result<Net>`, `forward`, and `impl Module for Net` with
-/// [`children!(a)`](crate::children). A field may be what `children!` accepts. For a struct with type parameters or
-/// other fields, write these parts yourself.
+/// [`children!(a)`](crate::children). A field may have any type that `children!` accepts. For a struct with type
+/// parameters or other fields, write these parts yourself.
 ///
 /// ```
 /// use anygpu::prelude::*;
@@ -150,8 +153,8 @@ macro_rules! module {
             $(#[$attribute])*
             $visible struct $name $arguments $fields
 
-            // The empty `where` tells this function from one that a user writes. It calls the one below, which comes before that of
-            // the trait.
+            // The empty `where` distinguishes this function from a user's. It calls the one below, which comes before
+            // the trait's.
             fn forward(&self, input: &$crate::Tensor) -> $crate::Result<$crate::Tensor> where {
                 $name::forward(self, input).map($crate::nn::Outputs::into_first)
             }
@@ -163,7 +166,7 @@ macro_rules! module {
             /// Applies the net to its input.
             ///
             /// # Errors
-            /// Those of its layers and ops.
+            /// Errors of its layers and ops.
             $(#[$forward_attribute])*
             $visible fn forward(&$self, $input: &$input_type) -> $result {
                 // As in the trait's own functions, `forward` of layers can be called without an import.
@@ -189,7 +192,7 @@ macro_rules! module {
             $visible struct $name $arguments $fields
 
             fn forward(&self, _input: &$crate::Tensor) -> $crate::Result<$crate::Tensor> where {
-                let detail = "has other inputs than one tensor: call its own forward, not that of the trait Module";
+                let detail = "does not take one tensor: call its own forward, not the trait Module's";
                 Err($crate::Error::InvalidArgument { op: stringify!($name), detail: detail.to_owned() })
             }
 
@@ -200,7 +203,7 @@ macro_rules! module {
             /// Applies the net to its inputs.
             ///
             /// # Errors
-            /// Those of its layers and ops.
+            /// Errors of its layers and ops.
             $(#[$forward_attribute])*
             $visible fn forward(&$self, $($input: $input_type),*) -> $result {
                 #[allow(unused_imports, reason = "the caller of the macro may have imported it")]
@@ -244,7 +247,7 @@ macro_rules! module {
             /// Creates the layers, on the CPU.
             ///
             /// # Errors
-            /// Those of the layers.
+            /// Errors of the layers.
             #[allow(clippy::too_many_arguments, reason = "the arguments are those of the caller of the macro")]
             $visible fn new($($argument: $argument_type),*) -> $crate::Result<$name> {
                 Ok($name { $($field: $value,)* })

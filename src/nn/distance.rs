@@ -31,7 +31,7 @@ fn between(
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices do
@@ -54,7 +54,7 @@ pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// Same as [`mse_loss`].
@@ -76,10 +76,10 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if beta is negative; otherwise those of [`mse_loss`].
+/// [`Error::InvalidArgument`] if beta is negative; otherwise the errors of [`mse_loss`].
 ///
 /// # Example
 /// ```
@@ -101,10 +101,10 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Red
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] unless delta is positive; otherwise those of [`mse_loss`].
+/// [`Error::InvalidArgument`] unless delta is positive; otherwise the errors of [`mse_loss`].
 ///
 /// # Example
 /// ```
@@ -139,10 +139,10 @@ fn smooth(
 /// Returns the binary cross-entropy of logits x and targets y between 0 and 1, without overflow:
 /// `−y · log σ(x) − (1 − y) · log σ(−x)`.
 ///
-/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The first term
-/// is multiplied by `pos_weight`, if given, broadcast to that shape; it is moved to the device of the input.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. If given,
+/// `pos_weight` multiplies the first term. It is moved to the device of the input and broadcast to that shape.
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// Same as [`mse_loss`].
@@ -178,9 +178,9 @@ pub fn bce_with_logits(
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The mean is
 /// over all elements, as in PyTorch. For the divergence averaged over a batch (PyTorch's `batchmean`), divide the sum
-/// by N; in a step on several devices, that of [`Reduction::None`] by the part's N.
+/// by N. In a step on several devices, add up the losses of [`Reduction::None`] and divide by the part's N.
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// Same as [`mse_loss`].

@@ -44,8 +44,8 @@ impl Embedding {
         })
     }
 
-    /// Sets the id of padding, as PyTorch's `padding_idx`: its vector is filled with zeros now, and gets no gradient, so that
-    /// training does not change it.
+    /// Sets the id of padding, like PyTorch's `padding_idx`. Its vector is filled with zeros now, and gets no gradient,
+    /// so training does not change it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the table has no such vector.

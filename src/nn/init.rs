@@ -152,7 +152,7 @@ pub fn ones_(tensor: &Tensor) -> Result<()> {
 /// default gain is 1.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for fewer than two dimensions or no elements; otherwise those of [`uniform_`].
+/// [`Error::InvalidArgument`] for fewer than two dimensions or no elements; otherwise the errors of [`uniform_`].
 pub fn xavier_uniform_(tensor: &Tensor, gain: f32) -> Result<()> {
     let [fan_in, fan_out] = fans("xavier_uniform_", tensor)?;
     let bound = gain * (6.0 / (fan_in + fan_out)).sqrt();

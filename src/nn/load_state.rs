@@ -47,7 +47,7 @@ pub(super) fn load(module: &(impl Module + ?Sized), state: &StateDict, strict: b
 fn load_into(targets: &[(String, Tensor)], state: &StateDict, strict: bool) -> Result<KeyReport> {
     let renamed = with_names_of(targets, state)?;
     let (pairs, report, wrong) = matched(targets, &renamed);
-    // A state of which nothing is used is that of another net, or has other names.
+    // If nothing of a state is used, it belongs to another net, or has other names.
     let nothing = pairs.is_empty() && !targets.is_empty() && (!state.is_empty() || state.skipped().len() > 0);
     if !wrong.is_empty() || nothing || strict && report != KeyReport::default() {
         let mut detail = complaint(&report, &wrong, &renamed, strict || nothing);
@@ -60,7 +60,7 @@ fn load_into(targets: &[(String, Tensor)], state: &StateDict, strict: bool) -> R
     Ok(report)
 }
 
-/// Returns the state with the names that the module has for what PyTorch's wrappers and newer functions name otherwise.
+/// Returns the state with the module's names, where PyTorch's wrappers and newer functions use other names.
 fn with_names_of(targets: &[(String, Tensor)], state: &StateDict) -> Result<StateDict> {
     let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
     let has = |name: &str| name.split('.').any(|part| part == COMPILED);
@@ -77,7 +77,7 @@ fn with_names_of(targets: &[(String, Tensor)], state: &StateDict) -> Result<Stat
     Ok(state)
 }
 
-/// Returns the name that PyTorch's earlier function for weight norm has for a parameter of the later one:
+/// Translates the name of a parameter of PyTorch's newer weight norm to the name that its earlier function uses:
 /// `fc.parametrizations.weight.original0` is `fc.weight_g`.
 fn of_weight_norm(name: &str) -> Option<String> {
     let (rest, part) = name.rsplit_once('.')?;
@@ -91,7 +91,7 @@ fn of_weight_norm(name: &str) -> Option<String> {
     Some(format!("{layer}{parameter}_{letter}"))
 }
 
-/// Returns what to load in place of a state, if there is one prefix that makes its names those of the module.
+/// Returns what to load instead of a state, if one prefix makes its names fit the module's.
 fn remedy(targets: &[(String, Tensor)], state: &StateDict, strict: bool) -> Option<String> {
     let fits = |state: &StateDict, whole: bool| {
         let Ok(state) = with_names_of(targets, state) else { return false };
@@ -108,7 +108,7 @@ fn remedy(targets: &[(String, Tensor)], state: &StateDict, strict: bool) -> Opti
         state.names().flat_map(|name| targets.iter().take(1).filter_map(move |(target, _)| before(name, target))),
     );
     if let Some(prefix) = only(theirs.collect(), &|prefix| fits(&state.under(prefix), strict)) {
-        return Some(format!("Load state.under({prefix:?}): its names are those of the module"));
+        return Some(format!("Load state.under({prefix:?}): its names are the module's names"));
     }
     let ours = state
         .names()
@@ -124,13 +124,13 @@ fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     name.match_indices('.').map(|(at, _)| &name[..=at])
 }
 
-/// Returns what comes before `end` in a name, with a dot at its end.
+/// Returns the part of a name before `end`, with a dot at its end.
 fn before<'a>(name: &'a str, end: &str) -> Option<&'a str> {
     name.strip_suffix(end).filter(|prefix| prefix.ends_with('.'))
 }
 
-/// Returns the state with the prefix `module.` added if all of the module's names have it and none of the state's, or
-/// removed in the opposite case.
+/// Returns the state with the prefix `module.` added if all of the module's names have it and none of the state's names
+/// do. Removes it in the opposite case.
 fn with_prefix_of(targets: &[(String, Tensor)], state: &StateDict) -> Result<StateDict> {
     let ours = !targets.is_empty() && targets.iter().all(|(name, _)| name.starts_with(REPLICATED));
     let theirs = !state.is_empty() && state.names().all(|name| name.starts_with(REPLICATED));

@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 /// `logits: [N, classes, ..]` are floats *before* any softmax. `labels: [N, ..]` are u32, i32, u8 or i64, each below the
 /// number of classes. [`CrossEntropyLoss`] has options.
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices do
@@ -42,8 +42,8 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 ///
 /// `(1 − ε) · w[y] · (−log softmax(x)[y]) + ε/C · Σ_c w[c] · (−log softmax(x)[c])`
 ///
-/// The mean divides the sum of these by `Σ w[y]` over the labels that are not ignored, as in PyTorch; in a step on several devices,
-/// over those of the whole batch. If all labels are ignored, it is NaN.
+/// The mean divides the sum of these by `Σ w[y]` over the labels that are not ignored, as in PyTorch. In a step on
+/// several devices, the labels of the whole batch count. If all labels are ignored, the mean is NaN.
 ///
 /// # Example
 /// ```
@@ -170,7 +170,7 @@ impl CrossEntropyLoss {
 ///
 /// `log_probs: [N, C, ..]`, `labels: [N, ..]` → a scalar, or `[N, ..]` without reduction.
 ///
-/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+/// In a step on several devices, a reduced loss is the loss of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// Same as [`CrossEntropyLoss::forward`].

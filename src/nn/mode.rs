@@ -7,8 +7,8 @@ use crate::context::slot;
 use crate::tensor::Tensor;
 
 slot! {
-    /// Whether layers that are switched to a mode now are kept in evaluation mode from now on, or no longer. `None` leaves that as
-    /// it is.
+    /// Whether layers that are switched to a mode now are also kept in evaluation mode from now on (`true`) or no
+    /// longer (`false`). `None` does not change this.
     pub(super) KEEPS_EVAL: Option<bool> = None
 }
 

@@ -10,12 +10,12 @@ use crate::tensor::Tensor;
 
 /// A layer or a net: a differentiable function with named parameters.
 ///
-/// To define a module, write its layers and [`forward`](Module::forward) with [`module!`](crate::module); or write a
+/// To define a module, write its layers and [`forward`](Module::forward) with [`module!`](crate::module). Or write a
 /// struct of the layers, derive `Clone` ([`DataParallel`](crate::DataParallel) clones it for each device), implement
 /// `forward` and list the fields with [`children!`](crate::children). All other methods are provided.
 ///
-/// A clone of a module has the same parameters and buffers, as a clone of a tensor has the same elements: a step of an optimiser
-/// changes both. [`deep_copy`](Module::deep_copy) returns an independent copy.
+/// A clone of a module has the same parameters and buffers, just as a clone of a tensor has the same elements: an
+/// optimiser step changes both. [`deep_copy`](Module::deep_copy) returns an independent copy.
 ///
 /// # Example
 /// ```
@@ -46,20 +46,22 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// Applies the layer to `input`. Each layer documents the shapes that it accepts.
     ///
     /// # Errors
-    /// Those of the ops that it calls: a shape that does not fit, an input on another device than the parameters.
+    /// Errors of the ops that it calls, for example if a shape does not fit, or if the input is on another device than
+    /// the parameters.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 
-    /// Applies the layer to `input`, and then [`Tensor::relu`]. A layer that computes both in one pass overrides this;
-    /// [`Sequential`](super::Sequential) calls it for a layer that [`ReLU`] follows. A summary records the output as that of the layer.
+    /// Applies the layer to `input`, and then [`Tensor::relu`]. A layer that computes both in one pass overrides this.
+    /// [`Sequential`](super::Sequential) calls it for a layer that is followed by [`ReLU`]. A summary records the
+    /// output as the layer's output.
     ///
     /// # Errors
-    /// Those of [`forward`](Module::forward).
+    /// The errors of [`forward`](Module::forward).
     fn forward_relu(&self, input: &Tensor) -> Result<Tensor> {
         ReLU.forward(&self.forward(input)?)
     }
 
-    /// Calls `f` with the name and the value of each parameter. The name is `"weight"`, say, or `"conv1.weight"` within
-    /// a [`Sequential`](super::Sequential).
+    /// Calls `f` with the name and the value of each parameter. A name is, for example, `"weight"`, or `"conv1.weight"`
+    /// within a [`Sequential`](super::Sequential).
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor));
 
     /// Like [`visit`](Module::visit), in the same order, with mutable access.
@@ -84,7 +86,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     fn visit_children_mut<'a>(&'a mut self, _f: &mut dyn FnMut(&str, &'a mut dyn Module)) {}
 
     /// Switches the layers to training mode, which is the initial mode: dropout drops elements; batch norm uses the
-    /// batch's statistics and updates its running ones. `DataParallel` calls this itself.
+    /// batch's statistics and updates its running statistics. `DataParallel` calls this itself.
     fn train(&self) {
         self.set_training(true);
     }
@@ -95,10 +97,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         self.set_training(false);
     }
 
-    /// Keeps this module and its layers in evaluation mode (`true`), whatever switches a net around them to training mode, such as
-    /// [`DataParallel::train_batch`](crate::DataParallel::train_batch); or no longer (`false`), which switches them to training
-    /// mode. A batch norm that is kept so has fixed statistics, as is usual when a small part of a net is trained further.
-    /// Clones of the module are kept alike.
+    /// Keeps this module and its layers in evaluation mode (`true`), even if a net around them is switched to training
+    /// mode, for example by [`DataParallel::train_batch`](crate::DataParallel::train_batch). `false` ends this, and
+    /// switches them to training mode. A batch norm that is kept in evaluation mode has fixed statistics, as is usual
+    /// when a small part of a net is fine-tuned. Clones of the module are also kept.
     ///
     /// ```
     /// use anygpu::nn::{BatchNorm1d, Linear, Module, Sequential};
@@ -127,8 +129,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         all
     }
 
-    /// Returns all parameters, in order, for an optimiser. They share value and gradient with the module's own. A
-    /// parameter that two layers share (a tied weight) is listed once.
+    /// Returns all parameters, in order, for an optimiser. They share value and gradient with the module's own
+    /// parameters. A parameter that two layers share (a tied weight) is listed once.
     fn parameters(&self) -> Vec<Tensor> {
         self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
     }
@@ -173,15 +175,15 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     ///
     /// Values are converted to the module's types and moved to its device, all in one staged copy. If all names on one
     /// side start with `module.`, as with PyTorch's `DataParallel`, and none on the other side do, the prefix is
-    /// removed or added. So is `_orig_mod.` removed, which `torch.compile` adds, and the names of PyTorch's
-    /// `parametrizations.weight_norm` are those of [`WeightNorm`](super::WeightNorm). PyTorch's `num_batches_tracked` is
-    /// ignored. For a tied weight, one of its names is enough.
+    /// removed or added. The part `_orig_mod.`, which `torch.compile` adds, is removed. The names of PyTorch's
+    /// `parametrizations.weight_norm` are translated to the names of [`WeightNorm`](super::WeightNorm). PyTorch's
+    /// `num_batches_tracked` is ignored. For a tied weight, one of its names is enough.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) that lists every name whose shape differs and, if
-    /// `strict`, every name that only one side has; if none of the state's names is one of the module, also if not
-    /// `strict`. Where another prefix is all that the names need, the error says so. Device errors. On error, the module is
-    /// unchanged.
+    /// `strict`, every name that only one side has. The same error, even if not `strict`, if none of the state's names
+    /// is in the module. If another prefix would make the names fit, the error says so. Device errors. On error, the
+    /// module is unchanged.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -206,11 +208,12 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// All parameters are moved in one staged copy, each buffer in a copy of its own.
     ///
     /// The moved parameters are views into one flat buffer, each at a multiple of 256 bytes, so an optimiser updates
-    /// them with one dispatch. They are *new* leaves without gradients: move the module before creating the optimiser. The step of
-    /// an earlier optimiser is an error. A module that is already on `device` is unchanged, and so are its optimisers.
+    /// them with one dispatch. They are *new* leaves without gradients: move the module before you create the
+    /// optimiser. The step of an earlier optimiser returns an error. A module that is already on `device` is unchanged,
+    /// and so are its optimisers.
     ///
     /// # Errors
-    /// Those of opening `device` and of running out of memory there.
+    /// Errors of opening `device`; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// # Example
     /// ```
@@ -230,10 +233,11 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         Ok(self)
     }
 
-    /// As [`to`](Module::to), for an executor: in a browser, where moving a module from an adapter would wait.
+    /// Does the same as [`to`](Module::to), as a future. Use it in a browser, where moving a module from an adapter
+    /// would have to wait.
     ///
     /// # Errors
-    /// Those of [`to`](Module::to).
+    /// The errors of [`to`](Module::to).
     ///
     /// ```
     /// use anygpu::Device;
@@ -260,10 +264,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         }
     }
 
-    /// Moves the module to `device` in place, as [`to`](Module::to) does; also behind `&mut dyn Module`.
+    /// Moves the module to `device` in place, like [`to`](Module::to). This also works behind `&mut dyn Module`.
     ///
     /// # Errors
-    /// Those of [`to`](Module::to). On error, the module is unchanged.
+    /// The errors of [`to`](Module::to). On error, the module is unchanged.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -278,16 +282,17 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         relocate::to_(self, device)
     }
 
-    /// Returns an independent copy of the module, PyTorch's `copy.deepcopy(net)`: for target networks, averages of parameters, and
-    /// the best net so far. `clone` is no copy in this sense, since the clone has the same parameters and buffers.
+    /// Returns an independent copy of the module, like PyTorch's `copy.deepcopy(net)`. Use it for target networks, for
+    /// averages of parameters, and for the best net so far. In contrast, a `clone` has the same parameters and buffers.
     ///
-    /// The copy has parameters and buffers of its own, on the same devices and of the same types. Frozen parameters are frozen in it,
-    /// and a parameter that two layers share is one that its layers share. It has no gradients, and begins in the same modes
-    /// ([`train`](Module::train), [`keep_eval`](Module::keep_eval)). Tensors that the module does not visit, and what fields hold by
-    /// `Arc`, are shared. For a `&dyn Module`, call this of its [`clone_box`](ModuleClone::clone_box).
+    /// The copy has its own parameters and buffers, on the same devices and of the same types. Frozen parameters stay
+    /// frozen, and shared parameters stay shared between the same layers of the copy. The copy has no gradients, and
+    /// begins in the same modes ([`train`](Module::train), [`keep_eval`](Module::keep_eval)). Tensors that the module
+    /// does not visit, and data that fields hold by `Arc`, are shared with the copy. For a `&dyn Module`, call this on
+    /// its [`clone_box`](ModuleClone::clone_box).
     ///
     /// # Errors
-    /// Those of running out of memory on a device, or of losing it.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) or [`Error::DeviceLost`](crate::Error::DeviceLost).
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -358,7 +363,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// before it. Use it to initialise parameters with the functions of [`init`](super::init). The first error ends the traversal.
     ///
     /// # Errors
-    /// Those of `f`.
+    /// Errors of `f`.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear, Module, init};
@@ -380,9 +385,9 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         crate::no_grad(|| layers::apply(self.as_module(), &mut f))
     }
 
-    /// Replaces the layer with this dotted name. In a [`Sequential`](super::Sequential) or a `Box<dyn Module>`, the new layer may be of
-    /// any type; in a field it must be of the same type. The new layer stays on the device where it was created,
-    /// normally `cpu`: call [`to`](Module::to) afterwards, then create the optimiser.
+    /// Replaces the layer with this dotted name. In a [`Sequential`](super::Sequential) or a `Box<dyn Module>`, the new
+    /// layer may have any type; in a field, it must have the same type. The new layer stays on the device where it was
+    /// created, normally `cpu`. Call [`to`](Module::to) afterwards, and then create the optimiser.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such layer, or if the field has another
@@ -405,8 +410,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     }
 
     /// Freezes (`false`) or unfreezes (`true`) all parameters. A frozen parameter gets no gradient, and optimisers do
-    /// not update it. The parameters become other tensors over the same elements. Those that were frozen by this method become what
-    /// they were before, so that an optimiser of them goes on; for others, create the optimiser afterwards. [`keep_eval`](Module::keep_eval) keeps batch norm's running statistics, which are no parameters.
+    /// not update it. The parameters become other tensors over the same elements. Parameters that this method froze
+    /// become the same tensors as before when it unfreezes them, so their optimiser continues to work. For other
+    /// parameters, create the optimiser afterwards. To keep batch norm's running statistics, which are not parameters,
+    /// use [`keep_eval`](Module::keep_eval).
     fn requires_grad_(&mut self, requires_grad: bool) {
         relocate::requires_grad_(self, requires_grad);
     }
@@ -415,7 +422,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// of the layers with their output shapes. See [`Summary`].
     ///
     /// # Errors
-    /// Those of [`forward`](Module::forward).
+    /// The errors of [`forward`](Module::forward).
     fn summary(&self, shape: &[usize]) -> Result<Summary> {
         Summary::new(self.as_module(), shape)
     }

@@ -50,8 +50,8 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Creates a layer that normalises over the last dimensions, which have these sizes: one size, or several as a tuple, an
-    /// array, a slice or a vector.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes: one size, or several as a
+    /// tuple, an array, a slice or a vector.
     ///
     /// # Errors
     /// If there is not enough memory for the parameters.
@@ -248,7 +248,7 @@ macro_rules! batch_norm {
                 })
             }
 
-            /// Sets the momentum: the weight of each batch's statistics in the running ones.
+            /// Sets the momentum: the weight of each batch's statistics in the running statistics.
             #[must_use]
             pub fn momentum(mut self, momentum: f32) -> $name {
                 self.momentum = momentum;
@@ -272,11 +272,11 @@ macro_rules! batch_norm {
                 &self.bias
             }
 
-            /// Returns `relu(y + residual)` of the layer's output y, computed in one pass: the end of a residual block.
-            /// `residual` has the shape of the input.
+            /// Returns `relu(y + residual)`, where y is the layer's output, in one pass. This is the end of a residual
+            /// block. `residual` has the shape of the input.
             ///
             /// # Errors
-            /// Those of [`Module::forward`]; [`Error::ShapeMismatch`] if `residual` has another shape.
+            /// The errors of [`Module::forward`]; [`Error::ShapeMismatch`] if `residual` has another shape.
             ///
             /// ```
             #[doc = concat!("use anygpu::nn::{Module, ", stringify!($name), "};")]
@@ -335,8 +335,8 @@ batch_norm! {
     ///
     /// `weight` and `bias` are initialised with ones and zeros, the running mean and variance with zeros and ones. The
     /// default momentum is 0.1, the default eps 1e-5. In training (see [`Module::train`]), a forward pass updates the
-    /// running statistics in place. Under [`DataParallel`](crate::DataParallel) the statistics are those of the whole
-    /// batch across all devices.
+    /// running statistics in place. Under [`DataParallel`](crate::DataParallel), the statistics are computed over the
+    /// whole batch across all devices.
     ///
     /// # Example
     /// ```
@@ -361,8 +361,8 @@ batch_norm! {
     ///
     /// `weight` and `bias` are initialised with ones and zeros, the running mean and variance with zeros and ones. The
     /// default momentum is 0.1, the default eps 1e-5. In training (see [`Module::train`]), a forward pass updates the
-    /// running statistics in place. Under [`DataParallel`](crate::DataParallel) the statistics are those of the whole
-    /// batch across all devices.
+    /// running statistics in place. Under [`DataParallel`](crate::DataParallel), the statistics are computed over the
+    /// whole batch across all devices.
     ///
     /// # Example
     /// ```

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::ops::{Pool, Sizes};
 use crate::tensor::Tensor;
 
-/// Defines a pooling layer over `$d` dimensions from its docs, its type and the method of `Tensor`, with what only maxima or
-/// only means have.
+/// Defines a pooling layer over `$d` dimensions from its docs, its type and the method of `Tensor`, with the settings
+/// that only maxima or only means have.
 macro_rules! pooling {
     ($(#[$doc:meta])* $name:ident, $d:literal, $method:ident, $($own:tt)*) => {
         $(#[$doc])*
@@ -38,8 +38,8 @@ macro_rules! pooling {
                 self
             }
 
-            /// Sets whether a last window that extends past the padded input counts, so that the output's size is rounded
-            /// up: PyTorch's `ceil_mode`, by default false.
+            /// Sets whether a last window that extends past the padded input counts. If it does, the output's size is
+            /// rounded up. This is PyTorch's `ceil_mode`; the default is false.
             #[must_use]
             pub fn ceil_mode(mut self, ceil_mode: bool) -> $name {
                 self.pool = self.pool.ceil_mode(ceil_mode);
@@ -67,7 +67,7 @@ macro_rules! pooling {
         }
     };
     (@ $name:ident, $d:literal, avg) => {
-        /// Sets whether a mean counts the padding, as zeros: PyTorch's `count_include_pad`, by default true.
+        /// Sets whether a mean counts the padding, as zeros: PyTorch's `count_include_pad`. The default is true.
         #[must_use]
         pub fn count_include_pad(mut self, count_include_pad: bool) -> $name {
             self.pool = self.pool.count_include_pad(count_include_pad);

@@ -8,30 +8,31 @@ use crate::tensor::Tensor;
 
 /// How the losses of single elements are combined.
 ///
-/// In a step on several devices ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline), several processes), a loss
-/// function sees one part of the batch. Losses that are combined by this type are then those of the whole batch: the mean is that
-/// over all elements of all parts.
+/// In a step on several devices ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline), several
+/// processes), a loss function sees one part of the batch. Losses that are combined by this type are then losses of the
+/// whole batch: the mean is over all elements of all parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
     /// The mean, a scalar.
     #[default]
     Mean,
-    /// The sum, a scalar. In a step on several devices, this is an error unless the net was told that its losses are sums
-    /// ([`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses)). For a sum that you divide by the number of
-    /// samples, add up the losses of [`Reduction::None`] and divide them by the part's number.
+    /// The sum, a scalar. In a step on several devices, this is an error unless the net was told that its losses are
+    /// sums ([`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses)). If you need a sum divided
+    /// by the number of samples, add up the losses of [`Reduction::None`] and divide them by the part's number of
+    /// samples.
     Sum,
     /// No reduction: one loss per element.
     None,
 }
 
 impl Reduction {
-    /// Combines losses of single elements, of any float type and shape: for a loss of your own.
+    /// Combines the losses of single elements, of any float type and shape. Use it for custom losses.
     ///
     /// Within a step on several devices, the result is this part's term of the mean over all parts.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for [`Reduction::Sum`] in a step whose losses are means; [`Error::DTypeMismatch`] unless the losses
-    /// are floats.
+    /// [`Error::InvalidArgument`] for [`Reduction::Sum`] in a step whose losses are means; [`Error::DTypeMismatch`]
+    /// unless the losses are floats.
     ///
     /// ```
     /// use anygpu::{Tensor, nn::Reduction};
@@ -51,17 +52,19 @@ impl Reduction {
         reduced?.to_dtype(of_sums(losses.dtype()))
     }
 
-    /// Combines losses of single elements that count by weights, such as a mask of 0 and 1: the mean is `Σ wᵢ lᵢ / Σ wᵢ`, the sum
-    /// `Σ wᵢ lᵢ`.
+    /// Combines the losses of single elements with weights, such as a mask of 0 and 1. The mean is `Σ wᵢ lᵢ / Σ wᵢ`,
+    /// the sum `Σ wᵢ lᵢ`.
     ///
-    /// Takes losses of any float type and shape, and weights of any type but 64 bits that broadcast to that shape; they are moved to
-    /// the device of the losses. No gradient goes through the weights. If all weights are 0, the mean is NaN. A loss whose weight is 0
-    /// adds 0, also if it is NaN or infinite.
+    /// Takes losses of any float type and shape, and weights of any type except 64-bit types. The weights must
+    /// broadcast to the shape of the losses, and are moved to the losses' device. No gradient flows through the
+    /// weights. If all weights are 0, the mean is NaN. A loss with weight 0 adds 0, even if it is NaN or infinite.
     ///
-    /// Within a step on several devices, the result is this part's term of the mean over all parts: `Σ wᵢ` is that of the whole batch.
+    /// Within a step on several devices, the result is this part's term of the mean over all parts: `Σ wᵢ` is the sum
+    /// over the whole batch.
     ///
     /// # Errors
-    /// Those of [`reduce`](Reduction::reduce); [`Error::ShapeMismatch`] unless the weights broadcast to the shape of the losses.
+    /// The errors of [`reduce`](Reduction::reduce); [`Error::ShapeMismatch`] unless the weights broadcast to the shape
+    /// of the losses.
     ///
     /// ```
     /// use anygpu::{Tensor, nn::Reduction};

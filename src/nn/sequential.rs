@@ -8,8 +8,8 @@ use crate::tensor::Tensor;
 /// Layers applied one after another: y = fₖ(… f₂(f₁(x))). Parameters have the prefix of their layer's name:
 /// `fc1.weight`.
 ///
-/// The input is that of the first layer. Each layer has a unique name, given to [`add`](Sequential::add), or its index
-/// with [`push`](Sequential::push), as in PyTorch's `nn.Sequential(a, b)`. `net["fc1"]` and `net[0]` are layers;
+/// The input is passed to the first layer. Each layer has a unique name, given to [`add`](Sequential::add), or its
+/// index with [`push`](Sequential::push), as in PyTorch's `nn.Sequential(a, b)`. `net["fc1"]` and `net[0]` are layers.
 /// [`Module::get`] returns a tensor by its dotted name.
 ///
 /// # Example

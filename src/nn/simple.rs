@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ops::Interpolation;
 use crate::tensor::Tensor;
 
-/// The identity: returns its input. It can replace a layer that is to be removed.
+/// The identity: returns its input. Use it to replace a layer that you want to remove.
 ///
 /// # Example
 /// ```

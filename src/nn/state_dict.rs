@@ -64,7 +64,7 @@ impl StateDict {
         self.places.get(name).map(|&place| &self.entries[place].1)
     }
 
-    /// Removes and returns a tensor, for example that of a layer with another shape. The others keep their order.
+    /// Removes and returns a tensor, for example of a layer with another shape. The others keep their order.
     pub fn remove(&mut self, name: &str) -> Option<Tensor> {
         let place = self.places.remove(name)?;
         self.places.values_mut().filter(|other| **other > place).for_each(|other| *other -= 1);
@@ -83,8 +83,8 @@ impl StateDict {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns what the file had besides, from which this state was read, and what has no tensor here: the names, each with the
-    /// reason, such as complex numbers. They have the names that the tensors would have.
+    /// Returns the entries of the file that this state does not contain: their names, each with the reason, such as
+    /// complex numbers. They have the names that the tensors would have.
     ///
     /// ```
     /// # use anygpu::nn::StateDict;
@@ -98,12 +98,12 @@ impl StateDict {
         self.skipped.iter().map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
 
-    /// Notes what is not in the state.
+    /// Notes an entry that is not in the state.
     pub(crate) fn skip(&mut self, name: &str, reason: impl Into<String>) {
         self.skipped.push((name.to_owned(), reason.into()));
     }
 
-    /// Takes over what is not in another state, under other names; `None` leaves one out.
+    /// Takes over the skipped entries of another state, under other names; `None` leaves one out.
     fn skipping(mut self, other: &StateDict, name: impl Fn(&str) -> Option<String>) -> StateDict {
         self.skipped = other.skipped.iter().filter_map(|(old, why)| Some((name(old)?, why.clone()))).collect();
         self

@@ -33,7 +33,7 @@ slot! {
     CALLS: Option<Arc<Mutex<Vec<LayerCall>>>> = None
 }
 
-/// Returns the output of a layer of this crate, and an error with the layer's name for that of the op; see [`recorded`].
+/// Returns the output of a layer of this crate. An error gets the layer's name instead of the op's; see [`recorded`].
 pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
     recorded(layer, output).map_err(|error| error.of_layer(layer.type_name()))
 }
@@ -63,8 +63,8 @@ fn note(layer: Key, output: &Tensor) {
 /// The layers of a net with the output shape of each for one input: see [`Module::summary`]. `Display` prints a table.
 ///
 /// Output shapes are recorded for the layers of this crate and for layers in a [`Sequential`](super::Sequential) or a
-/// `Box<dyn Module>`. A user-defined module that is a field of another has no recorded output, but the layers in it
-/// have theirs. Parameters are counted for the layer that holds them.
+/// `Box<dyn Module>`. A user-defined module that is a field of another has no recorded output, but the layers in it do.
+/// Parameters are counted for the layer that holds them.
 ///
 /// ```
 /// use anygpu::nn::{self, Module};
@@ -106,7 +106,7 @@ pub struct LayerSummary {
     pub depth: usize,
     /// The shape of its last output, if a call was recorded.
     pub output: Option<Vec<usize>>,
-    /// The number of elements in its own parameters, without those of layers within it.
+    /// The number of elements in its own parameters, without the parameters of layers within it.
     pub parameters: usize,
 }
 
@@ -116,10 +116,10 @@ impl Summary {
         Summary::of(module, &Tensor::zeros(shape, &device)?)
     }
 
-    /// Like [`Module::summary`], for an input of any type, such as token ids.
+    /// Makes a summary like [`Module::summary`], for an input of any type, such as token ids.
     ///
     /// # Errors
-    /// Those of [`Module::forward`].
+    /// The errors of [`Module::forward`].
     pub fn of(module: &dyn Module, input: &Tensor) -> Result<Summary> {
         let copy = module.clone_box(); // the clone has its own mode, so the module's is unchanged
         let copy = layers::inner(&*copy);
@@ -174,7 +174,7 @@ fn rows(module: &dyn Module) -> Vec<(LayerSummary, Key, bool)> {
     layers::slots(module).into_iter().map(row).collect()
 }
 
-/// Sets the output of each row to that of its last call. Returns the size in bytes of the outputs of all calls of
+/// Sets the output of each row to the output of its last call. Returns the size in bytes of the outputs of all calls of
 /// innermost layers. Layers without fields may share an address; their calls are assigned to them in turn.
 fn assign(calls: &[LayerCall], rows: &mut [(LayerSummary, Key, bool)]) -> usize {
     let mut places: HashMap<Key, Vec<usize>> = HashMap::new();

@@ -8,8 +8,8 @@ use crate::ops::optim::UpdateRule;
 ///
 /// d ← g + λ p,  v ← ρ v + (1 − ρ) d²,  δ ← √(u + ε) / √(v + ε) · d,  u ← ρ u + (1 − ρ) δ²,  p ← p − lr δ        (λ: weight decay)
 ///
-/// A parameter without a gradient is not changed, nor are its v and u. Parameters in one flat buffer are updated by one dispatch
-/// per device.
+/// A parameter without a gradient is not changed, and neither are its v and u. Parameters in one flat buffer are
+/// updated by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -59,7 +59,7 @@ impl Adadelta {
         self
     }
 
-    /// Returns the rule of each step, or an error for settings that do not go together.
+    /// Returns the rule of each step, or an error for incompatible settings.
     pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("Adadelta", self)?;
         let Adadelta { rate, rho, decay, eps, .. } = *self;

@@ -8,8 +8,8 @@ use crate::ops::optim::UpdateRule;
 ///
 /// d ← g + λ p,  s ← s + d²,  p ← p − lr / (1 + (t − 1) η) · d / (√s + ε)        (λ: weight decay, η: decay of the rate)
 ///
-/// A parameter without a gradient is not changed, nor are its s and t. Parameters in one flat buffer are updated by one dispatch
-/// per device.
+/// A parameter without a gradient is not changed, and neither are its s and t. Parameters in one flat buffer are
+/// updated by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -32,8 +32,8 @@ pub struct Adagrad {
 }
 
 impl Adagrad {
-    /// Creates Adagrad with learning rate `lr` (PyTorch's default is 0.01), ε = 1e-10, and neither a decay of the rate nor one of
-    /// the weights.
+    /// Creates Adagrad with learning rate `lr` (PyTorch's default is 0.01), ε = 1e-10, no decay of the learning rate
+    /// and no weight decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Adagrad {
         let state = OptimizerState::new("Adagrad", parameters);
         Adagrad { state, rate: lr, rate_decay: 0.0, decay: 0.0, eps: 1e-10 }
@@ -60,7 +60,7 @@ impl Adagrad {
         self
     }
 
-    /// Returns the rule of each step, or an error for settings that do not go together.
+    /// Returns the rule of each step, or an error for incompatible settings.
     pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("Adagrad", self)?;
         let Adagrad { rate, rate_decay, decay, eps, .. } = *self;

@@ -48,15 +48,15 @@ macro_rules! adam {
                 self
             }
 
-            /// Divides by the root of the largest v so far (AMSGrad; Reddi et al., "On the convergence of Adam and beyond",
-            /// 2018): PyTorch's `amsgrad=True`. It takes memory for a third tensor of state.
+            /// Divides by the square root of the largest v so far (AMSGrad; Reddi et al., "On the convergence of Adam
+            /// and beyond", 2018): PyTorch's `amsgrad=True`. This needs memory for a third state tensor.
             #[must_use]
             pub fn amsgrad(mut self) -> $name {
                 self.amsgrad = true;
                 self
             }
 
-            /// Returns the rule of each step, or an error for settings that do not go together.
+            /// Returns the rule of each step, or an error for incompatible settings.
             pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
                 check(stringify!($name), self)?;
                 let $name { rate, betas: [beta1, beta2], eps, decay, decoupled, amsgrad, .. } = *self;
@@ -111,8 +111,9 @@ adam! {
     ///
     /// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²,  p ← p − lr · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)
     ///
-    /// Weight decay λ adds λ p to g; in [`AdamW`] it subtracts lr λ p from p instead. A parameter without a gradient is not
-    /// changed, nor are its m, v and t. Parameters in one flat buffer are updated by one dispatch per device.
+    /// Weight decay λ adds λ p to g; in [`AdamW`] it subtracts lr λ p from p instead. A parameter without a gradient is
+    /// not changed, and neither are its m, v and t. Parameters in one flat buffer are updated by one dispatch per
+    /// device.
     ///
     /// # Example
     /// ```
@@ -136,8 +137,8 @@ adam! {
 }
 
 adam! {
-    /// AdamW (Loshchilov & Hutter, 2019): [`Adam`] whose weight decay λ subtracts lr λ p from each parameter p, and does not
-    /// change its gradient. As in PyTorch, λ is 0.01 by default.
+    /// AdamW (Loshchilov & Hutter, 2019): [`Adam`] with decoupled weight decay. The weight decay λ subtracts lr λ p
+    /// from each parameter p, and does not change its gradient. As in PyTorch, λ is 0.01 by default.
     ///
     /// # Example
     /// ```

@@ -77,9 +77,9 @@ fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
 /// Scales all gradients by one factor so that their joint norm is at most `max_norm`. Like PyTorch's `clip_grad_norm_`,
 /// it multiplies each by min(1, `max_norm` / (norm + 1e-6)). Returns the norm before scaling, a scalar.
 ///
-/// Each replica of [`Parameters`] is scaled by its own norm; the returned norm is that of the first. If the parameters
-/// of a replica are on one device, nothing is read back or waited for. If they are on several, one number per device is
-/// transferred through the host. If the norm is not finite, the gradients become non-finite.
+/// Each replica of [`Parameters`] is scaled by its own norm; the norm of the first replica is returned. If the
+/// parameters of a replica are on one device, nothing is read back or waited for. If they are on several, one number
+/// per device is transferred through the host. If the norm is not finite, the gradients become non-finite.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if `max_norm` is negative or NaN; device errors.

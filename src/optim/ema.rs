@@ -14,14 +14,14 @@ const UPDATES: &str = "n_averaged";
 
 /// The exponential moving average of a module's parameters, which is often better than the parameters of the last step.
 ///
-/// [`update`](Ema::update) after each step of the optimiser: the first one copies the parameters, and each later one changes the
-/// average a to `decay · a + (1 − decay) · p`, as PyTorch's `AveragedModel` with `get_ema_multi_avg_fn`. Buffers, such as running
-/// statistics, are copied. [`copy_to`](Ema::copy_to) writes the averages into a module, and [`swap`](Ema::swap) exchanges them with
-/// the parameters, for an evaluation in between. [`state_dict`](Ema::state_dict) is what a checkpoint holds, in a group of tensors
-/// beside the module.
+/// Call [`update`](Ema::update) after each step of the optimiser. The first update copies the parameters. Each later
+/// one changes the average a to `decay · a + (1 − decay) · p`, like PyTorch's `AveragedModel` with
+/// `get_ema_multi_avg_fn`. Buffers, such as running statistics, are copied. [`copy_to`](Ema::copy_to) writes the
+/// averages into a module. [`swap`](Ema::swap) exchanges them with the parameters, for an evaluation during training.
+/// For a checkpoint, save [`state_dict`](Ema::state_dict) as a group of tensors beside the module.
 ///
-/// It holds the module's tensors as an optimiser does: move the module before creating it. Parameters in one flat buffer
-/// are averaged by one dispatch per device.
+/// It holds the module's tensors, like an optimiser: move the module before you create it. Parameters in one flat
+/// buffer are averaged by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -60,12 +60,12 @@ struct Run {
 }
 
 impl Ema {
-    /// Creates the averages of all parameters of a module, which start with the parameters as they are. `decay` is the share of
-    /// the earlier average in each update, usually from 0.99 to 0.9999.
+    /// Creates the averages of all parameters of a module, which start with the current parameters. `decay` is the
+    /// share of the earlier average in each update, usually from 0.99 to 0.9999.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the decay is from 0 to 1, if the module has no parameters, or if one is a view with gaps;
-    /// [`Error::DTypeMismatch`] for a parameter that is not f32; [`Error::OutOfMemory`].
+    /// [`Error::InvalidArgument`] unless the decay is from 0 to 1, if the module has no parameters, or if a parameter
+    /// is a view with gaps; [`Error::DTypeMismatch`] for a parameter that is not f32; [`Error::OutOfMemory`].
     pub fn new(module: &(impl Module + ?Sized), decay: f32) -> Result<Ema> {
         if !(0.0..=1.0).contains(&decay) {
             return Err(Error::argument(NAME, format!("the decay is {decay}, and must be from 0 to 1")));
@@ -101,11 +101,11 @@ impl Ema {
         })
     }
 
-    /// Averages the parameters as they are now, and copies the buffers. Does not wait for the device.
+    /// Averages the current parameters, and copies the buffers. Does not wait for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the module was moved, or given to [`DataParallel`](crate::DataParallel), after this was
-    /// created, so that it has other parameters; device errors.
+    /// [`Error::InvalidArgument`] if the module was moved, or given to [`DataParallel`](crate::DataParallel), after the
+    /// averages were created, because it then has other parameters; device errors.
     pub fn update(&mut self) -> Result<()> {
         still_trained(NAME, &self.all, 0, "make the averages from the net")?;
         crate::no_grad(|| {
@@ -131,8 +131,8 @@ impl Ema {
         self.updates
     }
 
-    /// Exchanges the averages with the parameters, and the copies of buffers with the buffers. A second call restores both.
-    /// Neither train nor [`update`](Ema::update) in between.
+    /// Exchanges the averages with the parameters, and the copies of buffers with the buffers. A second call restores
+    /// both. Do not train or [`update`](Ema::update) in between.
     ///
     /// # Errors
     /// Device errors.
@@ -150,19 +150,20 @@ impl Ema {
         })
     }
 
-    /// Writes the averages, and the copies of the buffers, into a module with the same names: a clone for inference on any
-    /// device, say.
+    /// Writes the averages and the copies of the buffers into a module with the same names, for example a clone for
+    /// inference on any device.
     ///
     /// # Errors
-    /// Those of [`Module::load_state_dict`].
+    /// The errors of [`Module::load_state_dict`].
     pub fn copy_to(&self, module: &(impl Module + ?Sized)) -> Result<()> {
         module.load_state_dict(&self.averages()?, true).map(drop)
     }
 
-    /// Returns the averages and the copies of the buffers by the names in the module. They share their elements with those here.
+    /// Returns the averages and the copies of the buffers by the names in the module. They share their elements with
+    /// this average.
     ///
     /// # Errors
-    /// Those of creating views.
+    /// Errors of creating views.
     pub fn averages(&self) -> Result<StateDict> {
         let mut state = StateDict::new();
         let mut names = self.names.iter();
@@ -177,7 +178,7 @@ impl Ema {
         Ok(state)
     }
 
-    /// Returns the state for a checkpoint: [`averages`](Ema::averages), with the names that the module has, and the number of
+    /// Returns the state for a checkpoint: the [`averages`](Ema::averages), with the module's names, and the number of
     /// updates as `n_averaged`.
     ///
     /// # Errors

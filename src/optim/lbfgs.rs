@@ -14,21 +14,23 @@ use crate::tensor::Tensor;
 
 const NAME: &str = "LBFGS";
 
-/// PyTorch's names in `state.0`, all before the first dot. What is in `al` is of one iteration.
+/// PyTorch's names in `state.0`, up to the first dot. `al` belongs to one iteration only.
 const KNOWN: [&str; 11] =
     ["func_evals", "n_iter", "d", "t", "prev_flat_grad", "prev_loss", "H_diag", "al", "old_dirs", "old_stps", "ro"];
 
-/// L-BFGS (Liu & Nocedal, 1989), as in PyTorch: a quasi-Newton method for losses without noise, such as that of all samples.
+/// L-BFGS (Liu & Nocedal, 1989), as in PyTorch: a quasi-Newton method for losses without noise, such as the loss of all
+/// samples.
 ///
-/// A step makes up to `max_iter` iterations, each along the gradient times an approximation of the inverse Hessian, from the
-/// changes of the gradient in the last `history_size` iterations. It computes the loss several times, and therefore takes a
-/// function, which clears the gradients, computes the loss, calls `backward` on it and returns it. With
-/// [`DataParallel`](crate::DataParallel), [`train_batch`](crate::DataParallel::train_batch) does all of this. Without a line search,
-/// an iteration moves by the learning rate; [`strong_wolfe`](LBFGS::strong_wolfe) searches for the step.
+/// A step makes up to `max_iter` iterations. Each iteration moves along the gradient times an approximation of the
+/// inverse Hessian. The approximation comes from the changes of the gradient in the last `history_size` iterations. A
+/// step computes the loss several times. It therefore takes a function that clears the gradients, computes the loss,
+/// calls `backward` on it and returns it. With [`DataParallel`](crate::DataParallel),
+/// [`train_batch`](crate::DataParallel::train_batch) does all of this. Without a line search, an iteration moves by the
+/// learning rate; [`strong_wolfe`](LBFGS::strong_wolfe) searches for the step length.
 ///
-/// The parameters are one vector: [`ParamGroups`](super::ParamGroups) and [`GradScaler`](super::GradScaler) do not take this
-/// optimiser. It computes on the device of the first parameter, and takes memory for `2 history_size + 3` times the parameters at
-/// most. A parameter without a gradient has one of zeros.
+/// The parameters are treated as one vector. [`ParamGroups`](super::ParamGroups) and [`GradScaler`](super::GradScaler)
+/// do not take this optimiser. It computes on the device of the first parameter, and needs memory for at most
+/// `2 history_size + 3` times the parameters. A parameter without a gradient counts as one with a gradient of zeros.
 ///
 /// # Example
 /// ```
@@ -63,7 +65,7 @@ pub struct LBFGS {
     memory: Memory,
 }
 
-/// What earlier iterations leave.
+/// The memory of earlier iterations.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     iterations: u64,
@@ -107,8 +109,9 @@ fn largest(x: &Tensor) -> Result<f64> {
 }
 
 impl LBFGS {
-    /// Creates L-BFGS with learning rate `lr` (PyTorch's default is 1) and PyTorch's defaults: 20 iterations of a step at most,
-    /// a history of 100 iterations, a tolerance of 1e-7 for gradients and of 1e-9 for changes, and no line search.
+    /// Creates L-BFGS with learning rate `lr` (PyTorch's default is 1) and PyTorch's other defaults: at most 20
+    /// iterations per step, a history of 100 iterations, a tolerance of 1e-7 for gradients and of 1e-9 for changes, and
+    /// no line search.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> LBFGS {
         LBFGS {
             state: OptimizerState::new(NAME, parameters),
@@ -123,55 +126,58 @@ impl LBFGS {
         }
     }
 
-    /// Sets the largest number of iterations of a step.
+    /// Sets the maximum number of iterations of a step. The default is 20.
     #[must_use]
     pub fn max_iter(mut self, iterations: usize) -> LBFGS {
         self.max_iter = iterations;
         self
     }
 
-    /// Sets after how many evaluations of the loss a step ends; the default is five quarters of [`max_iter`](LBFGS::max_iter).
+    /// Sets the maximum number of evaluations of the loss in a step. The default is 1.25 ·
+    /// [`max_iter`](LBFGS::max_iter).
     #[must_use]
     pub fn max_eval(mut self, evaluations: usize) -> LBFGS {
         self.max_eval = Some(evaluations);
         self
     }
 
-    /// Sets the absolute gradient of a parameter up to which it is taken for 0: if all are, the step ends.
+    /// Sets the gradient tolerance: a step ends if the absolute value of every element of the gradient is at most this.
+    /// The default is 1e-7.
     #[must_use]
     pub fn tolerance_grad(mut self, tolerance: f32) -> LBFGS {
         self.tolerance_grad = tolerance;
         self
     }
 
-    /// Sets the change of the loss and of parameters below which a step ends.
+    /// Sets the change of the loss and of parameters below which a step ends. The default is 1e-9.
     #[must_use]
     pub fn tolerance_change(mut self, tolerance: f32) -> LBFGS {
         self.tolerance_change = tolerance;
         self
     }
 
-    /// Sets from how many iterations the Hessian is approximated; at least 1.
+    /// Sets the number of iterations from which the Hessian is approximated, at least 1. The default is 100.
     #[must_use]
     pub fn history_size(mut self, iterations: usize) -> LBFGS {
         self.history = iterations;
         self
     }
 
-    /// Searches, in each iteration, for a step that meets the strong Wolfe conditions: PyTorch's
-    /// `line_search_fn="strong_wolfe"`. The learning rate is the first one that is tried.
+    /// Searches for a step length that meets the strong Wolfe conditions in each iteration: PyTorch's
+    /// `line_search_fn="strong_wolfe"`. The search starts with the learning rate.
     #[must_use]
     pub fn strong_wolfe(mut self) -> LBFGS {
         self.line_search = true;
         self
     }
 
-    /// Makes up to [`max_iter`](LBFGS::max_iter) iterations. `loss` computes the loss and the gradients anew each time that it is
-    /// called, and returns the loss. Returns the loss before the step.
+    /// Makes up to [`max_iter`](LBFGS::max_iter) iterations. Each call of `loss` must recompute the loss and the
+    /// gradients, and return the loss. Returns the loss before the step.
     ///
     /// # Errors
-    /// The errors of `loss`; [`Error::InvalidArgument`] if it returns no scalar, and for the settings and the parameters that
-    /// [`SGD::step`](super::SGD::step) refuses; device errors. On error, parameters and state are as before the step.
+    /// The errors of `loss`; [`Error::InvalidArgument`] if `loss` does not return a scalar, and for the settings and
+    /// the parameters that [`SGD::step`](super::SGD::step) refuses; device errors. On error, parameters and state are
+    /// as before the step.
     pub fn step(&mut self, mut loss: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
         check(NAME, self)?;
         if self.history == 0 {
@@ -315,7 +321,7 @@ impl LBFGS {
     }
 }
 
-/// Returns the number that a loss is.
+/// Returns a loss as a number.
 fn value(loss: &Tensor) -> Result<f64> {
     if loss.elem_count() != 1 {
         let detail = format!("the loss has the shape {:?}: return a scalar, such as its mean", loss.shape());
@@ -409,7 +415,7 @@ impl Memory {
         Ok(state)
     }
 
-    /// The reverse of [`saved`](Memory::saved), with vectors of `count` elements on a device.
+    /// The inverse of [`saved`](Memory::saved), with vectors of `count` elements on a device.
     fn restored(state: &BTreeMap<String, &Tensor>, count: usize, device: &Device) -> Result<Memory> {
         let find = |name: &str| {
             let found = state.get(name).copied();

@@ -8,8 +8,9 @@ use crate::ops::optim::UpdateRule;
 ///
 /// p ← p − lr λ p,  p ← p − lr · sign(β₁ m + (1 − β₁) g),  m ← β₂ m + (1 − β₂) g        (λ: weight decay)
 ///
-/// Every element of a parameter moves by the learning rate, so that it is usually three to ten times smaller than that of AdamW.
-/// A parameter without a gradient is not changed, nor is its m. Parameters in one flat buffer are updated by one dispatch per device.
+/// Every element of a parameter moves by the learning rate, so the rate is usually three to ten times smaller than with
+/// AdamW. A parameter without a gradient is not changed, and neither is its m. Parameters in one flat buffer are
+/// updated by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -51,7 +52,7 @@ impl Lion {
         self
     }
 
-    /// Returns the rule of each step, or an error for settings that do not go together.
+    /// Returns the rule of each step, or an error for incompatible settings.
     pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("Lion", self)?;
         let Lion { rate, betas: [beta1, beta2], decay, .. } = *self;

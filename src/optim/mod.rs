@@ -70,12 +70,13 @@ pub trait Optimizer {
     /// Same as [`SGD::step`].
     fn step(&mut self) -> Result<()>;
 
-    /// Checks the settings and the gradients as [`step`](Optimizer::step) does, and allocates the state that it needs, without an
-    /// update: for steps that several optimisers make together, or none. That no parameter has a gradient is no error here, as those
-    /// of another optimiser may have some. The default does nothing.
+    /// Checks the settings and the gradients like [`step`](Optimizer::step), and allocates the state that the step
+    /// needs, without an update. Use it if several optimisers must all step, or none. It is not an error here if no
+    /// parameter has a gradient, because the parameters of another optimiser may have gradients. The default does
+    /// nothing.
     ///
     /// # Errors
-    /// Those of [`step`](Optimizer::step), except that the device can be lost later.
+    /// The errors of [`step`](Optimizer::step), except that the device may still be lost later.
     fn check_step(&mut self) -> Result<()> {
         Ok(())
     }
@@ -93,8 +94,8 @@ pub trait Optimizer {
     fn set_lr(&mut self, lr: f32);
 
     /// Returns the optimiser's state under PyTorch's names, joined by dots: `state.0.step`, `state.0.exp_avg` and so on
-    /// for parameter 0, and settings such as `param_groups.0.lr`. The tensors share their elements with the
-    /// optimiser's. With several replicas, it is the state of the first; the others are equal.
+    /// for parameter 0, and settings such as `param_groups.0.lr`. The tensors share their elements with the optimiser's
+    /// tensors. With several replicas, returns the state of the first one; the others are equal.
     ///
     /// # Errors
     /// If there is not enough memory for the numbers.
@@ -143,12 +144,19 @@ macro_rules! optimizer {
             /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
             ///
             /// # Errors
-            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a setting that PyTorch refuses too, such as a
-            /// negative or NaN learning rate or Nesterov's momentum of 0, if there are no parameters, and if a parameter is the
-            /// result of an op or a view with gaps, which cannot be updated in place; if no parameter has a gradient, or one was
-            /// replaced in its net, which was moved or unfrozen after the optimiser was made: the net would not learn;
-            /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch)
-            /// if a gradient does not fit its parameter, and device errors.
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument):
+            ///
+            /// - for a setting that PyTorch also refuses, such as a negative or NaN learning rate or Nesterov's
+            ///   momentum of 0;
+            /// - if there are no parameters, or if a parameter is the result of an op or a view with gaps, which cannot
+            ///   be updated in place;
+            /// - if no parameter has a gradient;
+            /// - if a parameter was replaced in its net, because the net was moved or unfrozen after the optimiser was
+            ///   created. The net would not learn.
+            ///
+            /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
+            /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter; device
+            /// errors.
             pub fn step(&mut self) -> Result<()> {
                 let rule = self.rule()?;
                 self.state.step(&rule)
@@ -194,7 +202,7 @@ macro_rules! optimizer {
 
 optimizer!(SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Lion, Muon);
 
-/// Implements the methods for the rate and the gradients, of optimisers of every kind.
+/// Implements the methods for the learning rate and the gradients, for optimisers of every kind.
 macro_rules! of_every_kind {
     ($($name:ident),*) => {$(
         impl $name {

@@ -10,16 +10,17 @@ use crate::tensor::Tensor;
 
 const NAME: &str = "Muon";
 
-/// Muon (Jordan et al., 2024), as in PyTorch: momentum whose direction is made orthogonal, for the matrices of hidden layers. Each
-/// step, for each parameter `p: [A, B]` with gradient g:
+/// Muon (Jordan et al., 2024), as in PyTorch: momentum with an orthogonalised direction, for the matrices of hidden
+/// layers. Each step, for each parameter `p: [A, B]` with gradient g:
 ///
 /// m ← μ m + (1 − μ) g,  u ← μ m + (1 − μ) g with Nesterov's momentum, else m,  p ← p − lr λ p − lr · r · O(u)
 ///
-/// (μ: momentum, λ: weight decay, r: see [`MuonRate`].) O(u) has about the singular vectors of u, and singular values near 1: five
-/// Newton–Schulz iterations `X ← a X + (b X Xᵀ + c (X Xᵀ)²) X` of u divided by its norm, in bf16 as in PyTorch.
+/// (μ: momentum, λ: weight decay, r: see [`MuonRate`].) O(u) has approximately the singular vectors of u, and singular
+/// values near 1. It is the result of five Newton–Schulz iterations `X ← a X + (b X Xᵀ + c (X Xᵀ)²) X` on u divided by
+/// its norm, in bf16 as in PyTorch.
 ///
 /// It takes matrices only. Give biases, norms, embeddings and the last layer to another optimiser, such as
-/// [`AdamW`](super::AdamW), and step both. A parameter without a gradient is not changed, nor is its m.
+/// [`AdamW`](super::AdamW), and step both. A parameter without a gradient is not changed, and neither is its m.
 ///
 /// # Example
 /// ```
@@ -57,12 +58,12 @@ struct Options {
 /// How the learning rate of [`Muon`] depends on the shape `[A, B]` of a parameter: PyTorch's `adjust_lr_fn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MuonRate {
-    /// Times √max(1, A / B): `"original"`, the default.
+    /// The rate times √max(1, A / B): `"original"`, the default.
     #[default]
     Original,
-    /// Times 0.2 √max(A, B), so that the rate and the weight decay of AdamW fit: `"match_rms_adamw"`.
+    /// The rate times 0.2 √max(A, B), so that AdamW's learning rate and weight decay are suitable: `"match_rms_adamw"`.
     MatchRmsAdamW,
-    /// Times √(A / B): `"spectral_unclamped"`.
+    /// The rate times √(A / B): `"spectral_unclamped"`.
     SpectralUnclamped,
 }
 
@@ -110,7 +111,7 @@ impl Muon {
         self
     }
 
-    /// Sets whether the momentum is Nesterov's.
+    /// Sets whether Nesterov's momentum is used. The default is true.
     #[must_use]
     pub fn nesterov(mut self, nesterov: bool) -> Muon {
         self.options.nesterov = nesterov;
@@ -124,14 +125,14 @@ impl Muon {
         self
     }
 
-    /// Sets the least norm that a direction is divided by.
+    /// Sets the smallest norm by which a direction is divided.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Muon {
         self.options.eps = eps;
         self
     }
 
-    /// Sets the number of iterations; less than 100.
+    /// Sets the number of iterations, less than 100. The default is 5.
     #[must_use]
     pub fn ns_steps(mut self, iterations: usize) -> Muon {
         self.options.iterations = iterations;

@@ -1,4 +1,4 @@
-//! Several groups of parameters, each with settings of its own.
+//! Several groups of parameters, each with its own settings.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 
 const NAME: &str = "ParamGroups";
 
-/// An optimiser of several groups of parameters, each with settings of its own: PyTorch's parameter groups.
+/// An optimiser of several groups of parameters, each with its own settings: PyTorch's parameter groups.
 ///
 /// Each group is an optimiser of its parameters. A schedule sets the learning rate of the first group, and the others keep
 /// their ratios to it. The state has PyTorch's names: `param_groups.1.lr` is a setting of the second group, and
@@ -39,14 +39,14 @@ const NAME: &str = "ParamGroups";
 pub struct ParamGroups<O> {
     groups: Vec<O>,
     parameters: Parameters,
-    /// The rates of the groups divided by that of the first.
+    /// The rates of the groups divided by the rate of the first.
     ratios: Vec<f32>,
-    /// The rates as this type has set them: others are a caller's, and change the ratios.
+    /// The rates that this type has set. Other rates were set by a caller, and change the ratios.
     set: Vec<f32>,
 }
 
 impl<O: Optimizer> ParamGroups<O> {
-    /// Returns the optimiser of these groups.
+    /// Creates the optimiser of these groups.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are no groups, if a parameter is in two of them, or if they have different
@@ -79,12 +79,14 @@ impl<O: Optimizer> ParamGroups<O> {
         &self.groups
     }
 
-    /// Returns the optimisers of the groups, to change their settings. Steps are for all of them: do not call one's own.
+    /// Returns the optimisers of the groups, to change their settings. Do not call a group's own `step`: call the step
+    /// of all groups.
     pub fn groups_mut(&mut self) -> &mut [O] {
         &mut self.groups
     }
 
-    /// Takes the ratios from rates that somebody else has set. A first rate of 0, as schedules end with, has none.
+    /// Computes the ratios from rates that a caller has set. A first rate of 0, with which schedules end, has no
+    /// ratios.
     fn find_ratios(&mut self) {
         let rates: Vec<f32> = self.groups.iter().map(Optimizer::lr).collect();
         if rates[0] > 0.0 && rates != self.set {
@@ -93,7 +95,7 @@ impl<O: Optimizer> ParamGroups<O> {
         }
     }
 
-    /// Returns the part of a state that belongs to each group, as that of an optimiser of one group.
+    /// Returns the part of a state that belongs to each group, as the state of an optimiser of one group.
     fn parts(&self, state: &StateDict) -> Result<Vec<StateDict>> {
         let refused = |detail: String| Error::argument("Optimizer::load_state_dict", detail);
         let sizes: Vec<usize> = self.groups.iter().map(|group| group.parameters().first_replica().len()).collect();
@@ -144,8 +146,8 @@ fn numbered<'a>(name: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
 }
 
 impl<O: Optimizer> Optimizer for ParamGroups<O> {
-    /// Updates every parameter that has a gradient. What can fail is tried in all groups before the first is updated. A group may
-    /// be without gradients, but not all of them.
+    /// Updates every parameter that has a gradient. Everything that can fail is tried in all groups before the first is
+    /// updated. Some groups may be without gradients, but not all of them.
     fn step(&mut self) -> Result<()> {
         self.check_step()?;
         some_gradient(NAME, &self.parameters)?;
@@ -154,7 +156,7 @@ impl<O: Optimizer> Optimizer for ParamGroups<O> {
     }
 
     fn check_step(&mut self) -> Result<()> {
-        // A group looks whether anybody else has its parameters.
+        // A group checks whether other owners have its parameters.
         self.parameters = Vec::new().into();
         let checked = self.groups.iter_mut().try_for_each(Optimizer::check_step);
         self.parameters = joined(&self.groups);
@@ -211,7 +213,7 @@ impl<O: Optimizer> Optimizer for ParamGroups<O> {
         let before = self.groups.iter().map(Optimizer::state_dict).collect::<Result<Vec<_>>>()?;
         for (k, part) in parts.iter().enumerate() {
             if let Err(error) = self.groups[k].load_state_dict(part) {
-                // A state that was loaded has tensors of its own, so those of before have their elements still.
+                // A loaded state has its own tensors, so the earlier tensors still have their elements.
                 self.groups.iter_mut().zip(&before).take(k).try_for_each(|(group, own)| group.load_state_dict(own))?;
                 return Err(error);
             }

@@ -5,16 +5,17 @@ use std::ops::Deref;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// The parameters that an optimiser updates: of one net, or of several equal replicas of it.
+/// The parameters that an optimiser updates: the parameters of one net, or of several equal replicas of it.
 ///
 /// A `Vec<Tensor>` converts to the parameters of one net, so the result of
 /// [`Module::parameters`](crate::nn::Module::parameters) is accepted.
-/// [`DataParallel::parameters`](crate::DataParallel::parameters) returns those of its net, which get the gradients of all devices.
-/// [`Parameters::replicated`] takes replicas that a program has itself. They dereference to a slice of tensors, the first replica's
-/// first.
+/// [`DataParallel::parameters`](crate::DataParallel::parameters) returns the parameters of its net, which get the
+/// gradients of all devices. For replicas that a program manages itself, use [`Parameters::replicated`]. `Parameters`
+/// dereferences to a slice of tensors: the tensors of the first replica come first.
 ///
 /// The optimiser updates every replica. Values that are equal for all replicas, such as the norm of the gradient or the
-/// optimiser's state, are taken from the first; a state that is saved, from the first whose device is not lost.
+/// optimiser's state, are taken from the first replica. A state to be saved is taken from the first replica whose
+/// device is not lost.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};
@@ -96,14 +97,14 @@ impl Parameters {
     /// Returns the parameters of the first replica whose devices are not lost, or of the first one if there is none.
     pub(crate) fn living_replica(&self) -> &[Tensor] {
         let lives = |replica: &&[Tensor]| {
-            // One look at each device, not at each parameter.
+            // One check per device, not per parameter.
             replica.chunk_by(|a, b| a.device() == b.device()).all(|part| !part[0].device().is_lost())
         };
         self.replicas().find(lives).unwrap_or(self.first_replica())
     }
 
-    /// Returns the parameters of the first replica for which `keep` returns true, and those at the same positions in
-    /// the others. Use it for an optimiser of a part of a net.
+    /// Returns the parameters of the first replica for which `keep` returns true, and the parameters at the same
+    /// positions in the other replicas. Use it for an optimiser of a part of a net.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(&Tensor) -> bool) -> Parameters {
         let kept: Vec<bool> = self.first_replica().iter().map(&mut keep).collect();
@@ -119,7 +120,7 @@ impl Parameters {
     }
 }
 
-/// Dereferences to all parameters, the first replica's first.
+/// Dereferences to all parameters; the first replica comes first.
 impl Deref for Parameters {
     type Target = [Tensor];
 

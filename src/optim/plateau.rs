@@ -34,7 +34,7 @@ pub struct ReduceLROnPlateau {
 }
 
 impl ReduceLROnPlateau {
-    /// Creates a scheduler for a metric that is better when it is lower, such as a loss: factor 0.1, patience 10, a
+    /// Creates a scheduler for a metric where lower is better, such as a loss. Defaults: factor 0.1, patience 10, a
     /// relative threshold of 1e-4, no cooldown, minimum rate 0.
     #[expect(
         clippy::new_without_default,

@@ -67,7 +67,7 @@ impl RMSprop {
         self
     }
 
-    /// Returns the rule of each step, or an error for settings that do not go together.
+    /// Returns the rule of each step, or an error for incompatible settings.
     pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("RMSprop", self)?;
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;

@@ -7,12 +7,12 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// Scales losses so that small gradients do not underflow in f16, like PyTorch's `GradScaler`. The loss is multiplied
-/// by the scale before the backward pass, and the gradients are divided by it before the optimiser's step. A step whose
-/// gradients are not all finite is skipped and the scale halved; after 2 000 steps in a row without a skip, the scale
-/// is doubled. The initial scale is 65 536.
+/// by the scale before the backward pass, and the gradients are divided by it before the optimiser's step. If a
+/// gradient is not finite, the step is skipped and the scale is halved. After 2 000 steps in a row without a skip, the
+/// scale is doubled. The initial scale is 65 536.
 ///
 /// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have equal
-/// gradients, so only the first replica's are checked. With `DataParallel`, multiply the loss by
+/// gradients, so only the first replica is checked. With `DataParallel`, multiply the loss by
 /// [`get_scale`](GradScaler::get_scale) in the loss function.
 ///
 /// # Example
@@ -185,7 +185,8 @@ impl GradScaler {
     /// all finite. Returns whether it stepped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a second step before an [`update`](GradScaler::update); those of the optimiser.
+    /// [`Error::InvalidArgument`] for a second step before an [`update`](GradScaler::update); the errors of the
+    /// optimiser.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<bool> {
         let id = identity(optimizer);
         if !self.unscaled.iter().any(|unscaled| unscaled.optimizer == id) {
@@ -229,7 +230,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Returns the scale and the number of good steps, from which [`load_state`](GradScaler::load_state) continues.
+    /// Returns the scale and the number of good steps. [`load_state`](GradScaler::load_state) continues from them.
     #[must_use]
     pub fn state(&self) -> Vec<(String, f64)> {
         vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]

@@ -6,7 +6,7 @@ use std::fmt;
 use super::{Optimizer, Scheduler};
 use crate::error::{Error, Result};
 
-/// A learning rate as a function of the number of completed steps. The caller decides what a step is, an epoch or a
+/// A learning rate as a function of the number of completed steps. The caller decides whether a step is an epoch or a
 /// batch.
 ///
 /// Schedules are values: combine them ([`SequentialLR`], [`warmup`](Schedule::warmup)), then
@@ -27,11 +27,11 @@ use crate::error::{Error, Result};
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Schedule: fmt::Debug + Send + Sync + 'static {
-    /// Returns the rate after `steps` steps, for the base rate `base`, which is that of the optimiser at the start.
+    /// Returns the rate after `steps` steps. `base` is the base rate: the optimiser's rate at the start.
     fn lr(&self, base: f64, steps: u64) -> f64;
 
-    /// Returns this schedule preceded by a warm-up of `steps` steps, in which the rate rises linearly from
-    /// `start_factor · base`. It equals PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
+    /// Returns this schedule after a warm-up of `steps` steps, in which the rate rises linearly from
+    /// `start_factor · base`. This equals PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
     fn warmup(self, steps: u64, start_factor: f64) -> SequentialLR
     where
         Self: Sized,
@@ -52,7 +52,7 @@ fn positive(schedule: &'static str, what: &str, size: u64) -> Result<u64> {
     if size == 0 { Err(Error::argument(schedule, format!("{what} must be at least 1"))) } else { Ok(size) }
 }
 
-/// The rate base · γ^⌊steps / size⌋: it falls every `step_size` steps.
+/// The rate base · γ^⌊steps / size⌋: the rate falls every `step_size` steps.
 ///
 /// ```
 /// use anygpu::optim::{Schedule, StepLR};
@@ -83,7 +83,7 @@ impl Schedule for StepLR {
     }
 }
 
-/// The rate base · γ^k after k of the milestones: it falls at each.
+/// The rate base · γ^k after k of the milestones: the rate falls at each milestone.
 ///
 /// ```
 /// use anygpu::optim::{MultiStepLR, Schedule};

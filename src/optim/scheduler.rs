@@ -40,8 +40,9 @@ pub trait LRScheduler {
     /// [`Error::InvalidArgument`] if a number is missing or invalid. On error, the scheduler is unchanged.
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
 
-    /// Like [`load_state`](LRScheduler::load_state), and also sets the optimiser's rate to that of the restored
-    /// schedule. (A [`ReduceLROnPlateau`](super::ReduceLROnPlateau) has no rate of its own and sets none.)
+    /// Restores the state like [`load_state`](LRScheduler::load_state), and also sets the optimiser's rate to the rate
+    /// of the restored schedule. (A [`ReduceLROnPlateau`](super::ReduceLROnPlateau) has no rate of its own and sets
+    /// none.)
     ///
     /// # Errors
     /// Same as [`load_state`](LRScheduler::load_state). On error, neither the scheduler nor the optimiser is changed.

@@ -9,8 +9,8 @@ use crate::ops::optim::UpdateRule;
 ///
 /// d ← g + λ p,  v ← μ v + (1 − τ) d,  p ← p − lr v        (μ: momentum, λ: weight decay, τ: dampening)
 ///
-/// The initial v is the first d; with Nesterov's momentum, p ← p − lr (d + μ v). A parameter without a gradient is not
-/// changed, nor is its v. Parameters in one flat buffer, as [`Module::to`](crate::nn::Module::to) and
+/// The initial v is the first d. With Nesterov's momentum, p ← p − lr (d + μ v). A parameter without a gradient is not
+/// changed, and neither is its v. Parameters in one flat buffer, as [`Module::to`](crate::nn::Module::to) and
 /// [`DataParallel`](crate::DataParallel) arrange them, are updated by one dispatch per device.
 ///
 /// # Example
@@ -74,7 +74,7 @@ impl SGD {
         self
     }
 
-    /// Returns the rule of each step, or an error for settings that do not go together.
+    /// Returns the rule of each step, or an error for incompatible settings.
     pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("SGD", self)?;
         let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;

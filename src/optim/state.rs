@@ -37,9 +37,9 @@ pub(super) struct ParameterBucket {
     state: Vec<Tensor>,
 }
 
-/// An error if a parameter was replaced in its net, so that nobody but `who` has it: the net that is trained has another one. A clone
-/// of the net may still have it, and be trained. `who` has so many handles of each parameter beside those of the list; `anew` says how
-/// another one is made.
+/// Returns an error if a parameter was replaced in its net, so that only `who` has it: the trained net has another one.
+/// A clone of the net may still have it, and be trained. Besides the list, `who` has `beside` handles of each
+/// parameter. `anew` says how to create another `who`.
 pub(super) fn still_trained(who: &'static str, parameters: &[Tensor], beside: usize, anew: &str) -> Result<()> {
     let own = |p: &Tensor| beside + parameters.iter().filter(|other| other.id() == p.id()).count();
     let gone = |p: &Tensor| p.is_replaced() && p.holders() <= own(p);
@@ -71,7 +71,7 @@ pub(super) trait Rule {
     fn write(&self, bucket: &mut ParameterBucket, updates: Vec<Self::Update>) -> Result<()>;
 }
 
-/// A rule of single elements, by the number of the step, counted from 1.
+/// A rule for single elements. It depends on the number of the step, counted from 1.
 impl<F: Fn(i32) -> UpdateRule> Rule for F {
     type Update = Update;
 
@@ -125,17 +125,17 @@ impl OptimizerState {
         self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.prepare(optimizer, tensors))
     }
 
-    /// An error if there are no parameters, or one that never gets a gradient, or is no longer in its net.
+    /// Returns an error if there are no parameters, or if a parameter never gets a gradient or is no longer in its net.
     pub fn check_parameters(&self) -> Result<()> {
         self.trainable()?;
         let beside = usize::from(self.buckets.is_some());
         still_trained(self.optimizer, &self.parameters, beside, "make the optimiser from net.parameters()")
     }
 
-    /// An error if there are no parameters, or one that never gets a gradient.
+    /// Returns an error if there are no parameters, or if a parameter never gets a gradient.
     fn trainable(&self) -> Result<()> {
         if self.parameters.is_empty() {
-            let detail = "there are no parameters to update: pass those of a net, net.parameters()";
+            let detail = "there are no parameters to update: pass net.parameters()";
             return Err(Error::argument(self.optimizer, detail));
         }
         if let Some(i) = self.parameters.iter().position(|parameter| parameter.node().is_some()) {
@@ -192,7 +192,7 @@ impl OptimizerState {
     }
 }
 
-/// An error if no parameter has a gradient: a step would change nothing.
+/// Returns an error if no parameter has a gradient: a step would change nothing.
 pub(super) fn some_gradient(optimizer: &'static str, parameters: &Parameters) -> Result<()> {
     if parameters.iter().any(|parameter| parameter.grad().is_some()) {
         return Ok(());
@@ -200,7 +200,7 @@ pub(super) fn some_gradient(optimizer: &'static str, parameters: &Parameters) ->
     let count = parameters.len();
     let detail = if parameters.iter().any(Tensor::is_tracked) {
         format!(
-            "none of the {count} parameters has a gradient, so that the step would change nothing: call backward() between \
+            "none of the {count} parameters has a gradient, so the step would change nothing: call backward() between \
              zero_grad() and step(), on a loss that is computed from them. A net that was moved (Module::to, DataParallel::new) has \
              new parameters: make the optimiser from net.parameters() after the move"
         )
@@ -235,8 +235,8 @@ impl ParameterBucket {
         Ok(())
     }
 
-    /// Returns the updates of a step, one for each run of parameters that have gradients and equal numbers of steps. There is a
-    /// single run, unless some parameters are frozen or do not contribute to the loss.
+    /// Returns the updates of a step, one for each run of parameters that have gradients and equal numbers of steps.
+    /// There is a single run, unless some parameters are frozen or do not contribute to the loss.
     fn updates(&self) -> Result<Vec<Update>> {
         let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
         let all: Vec<(usize, i32)> =
@@ -267,7 +267,7 @@ impl ParameterBucket {
         optimiser_step(&part(self.bucket.flat())?, grad, &state, rule)
     }
 
-    /// Returns the views by parameter of each tensor of the state.
+    /// Returns views of each state tensor, one per parameter.
     pub fn state_views(&self) -> Result<Vec<Vec<Tensor>>> {
         self.state.iter().map(|flat| self.bucket.with_flat(flat.clone()).tensors()).collect()
     }

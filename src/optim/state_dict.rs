@@ -36,7 +36,7 @@ pub(super) trait Settings {
     fn set(&mut self, name: &str, values: &[f32]);
 }
 
-/// An error for settings with which PyTorch does not create the optimiser.
+/// Returns an error for settings that PyTorch refuses when it creates the optimiser.
 pub(super) fn check(optimizer: &'static str, settings: &impl Settings) -> Result<()> {
     let all = settings.settings();
     let value =
@@ -63,8 +63,8 @@ pub(super) fn check(optimizer: &'static str, settings: &impl Settings) -> Result
     Ok(())
 }
 
-/// Returns the state dict of an optimiser; with several replicas, that of the first. The tensors share their elements
-/// with the optimiser's.
+/// Returns the state dict of an optimiser; with several replicas, of the first one. The tensors share their elements
+/// with the optimiser's tensors.
 pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<StateDict> {
     let mut state = StateDict::new();
     for (i, step, tensors) in all.saved()? {
@@ -77,7 +77,7 @@ pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<S
     Ok(state)
 }
 
-/// Returns the settings, and the indices of so many parameters.
+/// Returns the settings, and the indices of the parameters.
 pub(super) fn saved_settings(optimizer: &impl Settings, parameters: usize) -> Result<StateDict> {
     let mut state = StateDict::new();
     for (name, values) in optimizer.settings() {
@@ -186,7 +186,7 @@ impl<'a> Saved<'a> {
         Ok(())
     }
 
-    /// Checks that no setting is on which this optimiser does not have.
+    /// Returns an error if a setting is on that this optimiser does not have.
     fn check_settings(&self, known: &[(&str, Vec<f32>)]) -> Result<()> {
         let on = |name: &&str| self.settings.get(name).is_some_and(|values| values.iter().any(|&value| value != 0.0));
         match ["amsgrad", "maximize", "centered"]

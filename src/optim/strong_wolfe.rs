@@ -1,4 +1,4 @@
-//! A search along a line for a point with the strong Wolfe conditions, as in PyTorch's LBFGS.
+//! A search along a line for a point that meets the strong Wolfe conditions, as in PyTorch's LBFGS.
 
 use crate::error::Result;
 use crate::tensor::Tensor;

@@ -8,24 +8,26 @@ use crate::util::sync::lock;
 /// The weight of the newest measurement in the moving average. Shares converge in about ten steps, and a single outlier
 /// changes them little.
 const NEWEST: f64 = 0.3;
-/// A device that ran out of memory is tried with twice as many samples after so many steps: the lack may have passed.
+/// A device that ran out of memory is tried with twice as many samples after this many steps: it may have more free
+/// memory by then.
 const MORE_AGAIN: u32 = 500;
-/// A device that does not pay computes a sample again when the steps since its last one took so many times as long as that.
+/// A device that does not pay computes one sample again once the steps since its last sample took this many times as
+/// long as its copies and a sample.
 const AGAIN: f64 = 20.0;
 
-/// How [`DataParallel`](super::DataParallel) splits a batch. The step is the same for every split, apart from rounding:
-/// gradients are averaged by the number of samples.
+/// How [`DataParallel`](super::DataParallel) splits a batch. The step is the same for every split, apart from rounding,
+/// because gradients are averaged by the number of samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Shares {
-    /// By measured times, so that all devices finish at the same time: the time for a sample, and the time that a device takes for
-    /// the copies of parameters and gradients, whatever its samples. A device that would need longer for these copies than the
-    /// others for its samples gets no samples; it is measured again from time to time. Since measured times vary, repeated runs
-    /// may differ by rounding.
+    /// Splits by measured times, so that all devices finish at the same time. Two times are measured for each device:
+    /// the time per sample, and the time of the copies of parameters and gradients, which does not depend on the number
+    /// of samples. A device gets no samples if its copies take longer than the other devices' samples. It is measured
+    /// again from time to time. Measured times vary, so repeated runs may differ by rounding.
     #[default]
     Measured,
-    /// Equal shares. Repeated runs on the same devices give the same bits.
+    /// Splits into equal shares. Repeated runs on the same devices give the same bits.
     Even,
-    /// In proportion to these positive numbers, one per device.
+    /// Splits in proportion to these positive numbers, one per device.
     Fixed(Vec<f64>),
 }
 
@@ -100,7 +102,7 @@ impl Balance {
         raw.into_iter().zip(&self.devices).map(|(w, known)| if known.out { 0.0 } else { w }).collect()
     }
 
-    /// Returns the times of a device. One that was not measured yet has the mean speed of the others.
+    /// Returns the times of a device. A device that was not measured yet has the mean speed of the others.
     fn times_of(&self, index: usize) -> Times {
         self.devices[index].times.unwrap_or_else(|| {
             let speeds: Vec<f64> = self
@@ -148,7 +150,8 @@ impl Balance {
         Some(sizes)
     }
 
-    /// Gives a sample of the device with the most to each device without one that was not measured for long.
+    /// Moves one sample to each device that has none and was not measured for long, from the device with the most
+    /// samples.
     fn measure_again(&self, sizes: &mut [usize]) {
         for i in (0..sizes.len()).filter(|&i| self.does_not_pay(i)) {
             let Known { since, times: Some(times), .. } = &self.devices[i] else { continue };
@@ -166,7 +169,7 @@ impl Balance {
         !known.out && known.times.is_some() && self.wanted(self.samples)[index] == 0.0
     }
 
-    /// Returns what a device takes, for people.
+    /// Returns what a device takes, as text.
     pub(super) fn cost(&self, index: usize) -> String {
         let Times { sample, copies } = self.times_of(index);
         format!("its copies take {:.1} ms and a sample {:.1} ms", 1e3 * copies, 1e3 * sample)
@@ -200,7 +203,8 @@ impl Balance {
         !self.devices[index].out
     }
 
-    /// Lets a device take part that was opened again: it compiles its kernels anew, and may have other memory.
+    /// Lets a device that was opened again take part: it compiles its kernels anew, and may have another amount of
+    /// memory.
     pub(super) fn take_in(&mut self, index: usize) {
         let known = &mut self.devices[index];
         (known.out, known.warm, known.most) = (false, false, None);
@@ -268,15 +272,17 @@ impl Balance {
 }
 
 impl DataParallel {
-    /// Returns what [`Shares::Measured`](super::Shares::Measured) knows about the devices, for a checkpoint: with
-    /// [`load_balance_state`](DataParallel::load_balance_state), a run that is resumed splits its batches as before.
+    /// Returns what [`Shares::Measured`](super::Shares::Measured) knows about the devices, for a checkpoint. Give it to
+    /// [`load_balance_state`](DataParallel::load_balance_state) when a run is resumed: batches are then split as
+    /// before.
     #[must_use]
     pub fn balance_state(&self) -> Vec<(String, f64)> {
         let roster = lock(&self.roster);
         roster.balance.state(&roster.names())
     }
 
-    /// Takes over what [`balance_state`](DataParallel::balance_state) returned, for the devices of the same names.
+    /// Loads what [`balance_state`](DataParallel::balance_state) returned, for the devices of the same names. Entries
+    /// for other devices are ignored.
     ///
     /// ```
     /// # use anygpu::{DataParallel, Device, nn::Linear};

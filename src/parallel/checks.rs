@@ -18,7 +18,7 @@ const FIRST_STEPS: u64 = 3;
 const LARGEST_DIFFERENCE: f32 = 1e-2;
 
 impl State {
-    /// Returns whether the parameters of the devices are compared with those of the host before the next step.
+    /// Returns whether the parameters of the devices are compared with the host's parameters before the next step.
     pub(super) fn compares_parameters(&self) -> bool {
         self.steps > 0 && self.steps.is_multiple_of(STEPS_BETWEEN_CHECKS)
     }
@@ -30,7 +30,7 @@ impl State {
 }
 
 impl Replica {
-    /// Returns an error unless the parameters are those of a replica on the host, to the bit.
+    /// Returns an error unless the parameters equal those of a replica on the host, bit for bit.
     pub(super) fn same_parameters(&self, host: &Replica) -> Result<()> {
         let (here, there) = (copies(&self.parameters)?, copies(&host.parameters)?);
         match here.iter().zip(&there).position(|(here, there)| here != there) {
@@ -46,8 +46,8 @@ impl Replica {
 }
 
 impl DataParallel {
-    /// Returns an error if the buffers of the devices differ by more than rounding, and notes that they are not those of the host.
-    /// Devices that did not return their buffers are not compared.
+    /// Returns an error if the buffers of the devices differ by more than rounding. Also notes that the devices'
+    /// buffers are not the host's. Devices that did not return their buffers are not compared.
     pub(super) fn check_buffers(&self, state: &mut State, parts: &[(usize, LocalStep)]) -> Result<()> {
         self.same_buffers(parts).inspect_err(|_| state.forget_buffers())
     }
@@ -64,8 +64,8 @@ impl DataParallel {
                 let name = self.host.net.named_buffers().swap_remove(i).0;
                 let names = lock(&self.roster).names();
                 let detail = format!(
-                    "the buffer {name:?} is {} on {} and {} on {} after the step: a layer computes it from the samples of one \
-                     device, where it should be the same on all. Give it parallel::batch_mean of its values",
+                    "the buffer {name:?} is {} on {} and {} on {} after the step: a layer computes it from one device's \
+                     samples, but it must be the same on all devices. Use parallel::batch_mean of its values",
                     a[at], names[*first], b[at], names[*other]
                 );
                 return Err(Error::argument("train_batch", detail));
@@ -74,8 +74,8 @@ impl DataParallel {
         Ok(())
     }
 
-    /// Returns whether the devices have taken means and drawn random numbers as one device would. If not, `state` has what they need
-    /// to know for that.
+    /// Returns whether the devices have taken means and drawn random numbers as one device would. If not, `state` gets
+    /// what the devices need to know to do so.
     pub(super) fn is_as_on_one_device(&self, state: &mut State, parts: &[(usize, LocalStep)]) -> bool {
         let counts = counts_are_alike(parts.iter().map(|(_, local)| (local.samples, &local.losses)));
         if !counts {
@@ -85,22 +85,22 @@ impl DataParallel {
         self.draws_are_right(state, parts) && counts
     }
 
-    /// Returns whether the devices have drawn the random numbers of one device. If not, and `state` can have what they need to know
-    /// for that, it has it.
+    /// Returns whether the devices have drawn the random numbers that one device would draw. If not, `state` gets what
+    /// the devices need to know, where that is possible.
     fn draws_are_right(&self, state: &mut State, parts: &[(usize, LocalStep)]) -> bool {
         let draws: Vec<_> = parts.iter().map(|(_, local)| (local.samples, &local.draws[..])).collect();
         match Draws::of(&draws, &state.shared_draws) {
             Draws::Alike => true,
             Draws::Shared(found) if self.machines.is_none() => {
-                log::debug!("random numbers are for all samples together: all devices draw the same ones from now on");
+                log::debug!("some random numbers are for all samples together: all devices draw the same from now on");
                 state.shared_draws = found.into();
                 false
             }
             Draws::Shared(_) | Draws::Unlike => {
                 if !std::mem::replace(&mut state.warned_of_draws, true) {
                     log::warn!(
-                        "the devices drew random numbers in a step whose number is neither the same on all nor proportional to \
-                         their samples: they are not those of one device"
+                        "the number of random values that each device drew in a step is neither equal on all devices nor \
+                         proportional to their samples: the values differ from those that one device would draw"
                     );
                 }
                 true

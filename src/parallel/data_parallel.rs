@@ -18,46 +18,51 @@ use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
 use crate::util::sync::lock;
 
-/// The size of a bucket of gradients: large enough for the speed of a link, and small enough that the last one, for which nothing
-/// is left to compute, takes little time.
+/// The size of a bucket of gradients. It is large enough for the speed of a link. It is small enough that the last
+/// bucket, which no computation can hide, takes little time.
 const BUCKET_BYTES: usize = 4 << 20;
 
 /// A net on any mix of devices, trained with the same steps as on one device.
 ///
 /// Each device has a replica of the net and, if there are several devices, a thread.
-/// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension (or
-/// [another one](DataParallel::with_batch_dims)), one part per device.
-/// Gradients are averaged *by the number of samples*, in the order of the devices, so the step equals that of one
-/// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters).
+/// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension (or [another
+/// one](DataParallel::with_batch_dims)), one part per device. Gradients are averaged *by the number of samples*, in the
+/// order of the devices. So the step equals one device's step over the whole batch, for any [`Shares`]. Create one
+/// optimiser for [`parameters`](DataParallel::parameters).
 ///
-/// **Losses.** A loss function is called with the samples of one device. All losses of [`nn`](crate::nn) know that they are part
-/// of a step: a mean that ignores labels, weighs classes or counts the elements of a mask is divided by the weights of the *whole*
-/// batch, which the devices exchange. Sums of several losses, each times a constant, are right too. For a loss of your own, return
-/// the mean over the samples, or combine the losses of single elements by [`Reduction::reduce`](crate::nn::Reduction::reduce) or
-/// [`Reduction::reduce_weighted`](crate::nn::Reduction::reduce_weighted). A loss that is no sum of means, such as the root of one, is
-/// another number over several devices.
+/// **Losses.** A loss function is called with the samples of one device. All losses of [`nn`](crate::nn) give the loss
+/// of the *whole* batch: a mean that ignores labels, weighs classes or counts the elements of a mask is divided by the
+/// weights of the whole batch, which the devices exchange. Sums of several losses, each times a constant, are right
+/// too. In a loss of your own, return the mean over the samples, or combine the losses of single elements with
+/// [`Reduction::reduce`](crate::nn::Reduction::reduce) or
+/// [`Reduction::reduce_weighted`](crate::nn::Reduction::reduce_weighted). A loss that is not a sum of means, such as
+/// the square root of a mean, has another value on several devices.
 ///
-/// Training steps switch the net to training mode, predictions to evaluation mode ([`Module::train`],
-/// [`Module::eval`]), but for layers that are [kept in evaluation mode](Module::keep_eval). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
-/// short exchanges through the host for each such layer. Dropout drops the same elements as on one device.
+/// Training steps switch the net to training mode, and predictions switch it to evaluation mode ([`Module::train`],
+/// [`Module::eval`]). Layers that are [kept in evaluation mode](Module::keep_eval) are not switched. Batch norm uses
+/// the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two short exchanges through the host for
+/// each such layer. Dropout drops the same elements as on one device.
 ///
-/// **Layers of your own.** A draw of random numbers in `forward` whose number is proportional to the samples is one for each
-/// sample; another one is for all samples together, such as whether a layer is left out, and is the same on all devices. A buffer
-/// that a layer computes from its samples is different on each device, which is an error after the first steps: give it
-/// [`batch_mean`](crate::parallel::batch_mean) of its values.
+/// **Custom layers.** If the number of random values that `forward` draws is proportional to the number of samples,
+/// each sample has its own values. Otherwise, the values apply to all samples together (for example, whether a layer is
+/// skipped) and are the same on all devices. A buffer that a layer computes from its samples differs between devices,
+/// which is an error after the first steps. Compute such a buffer from [`batch_mean`](crate::parallel::batch_mean) of
+/// its values.
 ///
 /// # With several devices
 ///
-/// The values that are trained are on the host: the parameters, the buffers and the optimiser's state. Each replica gets copies
-/// of the parameters before it computes, so that all replicas have the same bits, whatever their devices round. Gradients come
-/// back in [buckets](DataParallel::with_bucket_bytes) while backward goes on, and are averaged on the host meanwhile.
+/// The trained values are on the host: the parameters, the buffers and the optimiser's state. Each replica gets copies
+/// of the parameters before it computes. So all replicas have the same parameter bits, even if their devices round
+/// differently. Gradients come back in [buckets](DataParallel::with_bucket_bytes) while backward goes on, and the host
+/// averages them meanwhile.
 ///
-/// **Devices may fail.** If a device is lost, its driver reports an error, a panic ends its part of a step, or it does not end it
-/// [in time](DataParallel::with_time_limit), the step is repeated on the other devices, from the same values: the results are
-/// those of a run without the failure, and a warning is logged. The device is then [left out](DataParallel::left_out) until it
-/// [rejoins](DataParallel::rejoin). A device that runs out of memory gets smaller shares first. If the devices together have too
-/// little memory for a batch, it is computed in parts whose gradients are added up: the same step, but that batch norm then has
-/// the statistics of each part, and dropout other random numbers.
+/// **Devices may fail.** A device fails if it is lost, if its driver reports an error, if a panic ends its part of a
+/// step, or if it does not end its part [in time](DataParallel::with_time_limit). The step is then repeated on the
+/// other devices, from the same values. The results are the same as without the failure, and a warning is logged.
+/// The device is [left out](DataParallel::left_out) until it [rejoins](DataParallel::rejoin). A device that runs out of
+/// memory first gets smaller shares. If the devices together have too little memory for a batch, it is computed in
+/// parts, and the gradients of the parts are added. The step is then the same with two exceptions: batch norm uses the
+/// statistics of each part, and dropout draws other random numbers.
 ///
 /// With one device, there is no extra thread and no copy on the host, and a step does not read anything back.
 ///
@@ -80,7 +85,7 @@ const BUCKET_BYTES: usize = 4 << 20;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub struct DataParallel {
-    /// What is trained: on the host if there are several devices, otherwise the only replica.
+    /// The trained net: on the host if there are several devices, otherwise the only replica.
     pub(super) host: Replica,
     /// A step, a prediction and a loading hold this lock, one at a time.
     pub(super) state: Mutex<State>,
@@ -103,7 +108,7 @@ impl DataParallel {
     /// logical devices: `soft:0/0` and `soft:0/1`, `cpu/0` and `cpu/1`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `devices` is empty or contains a device twice; those of opening the devices.
+    /// [`Error::InvalidArgument`] if `devices` is empty or contains a device twice; the errors of opening the devices.
     ///
     /// ```
     /// use anygpu::{DataParallel, Device, nn::Linear};
@@ -142,10 +147,11 @@ impl DataParallel {
         })
     }
 
-    /// Takes the result of a loss function as a *sum* over samples: the losses of the devices are added, as one device would add
-    /// those of the whole batch. A term that does not depend on the samples, such as a penalty on parameters, is then added once for
-    /// each device, and has to be a mean. Without this call, the result is taken as a mean, and losses with
-    /// [`Reduction::Sum`](crate::nn::Reduction::Sum) are an error with several devices.
+    /// Treats the result of a loss function as a *sum* over samples: the losses of the devices are added, as one device
+    /// would add the losses of the whole batch. A term that does not depend on the samples, such as a penalty on
+    /// parameters, is then added once per device: for a loss with such a term, return a mean instead. Without this call,
+    /// the result is treated as a mean, and losses with [`Reduction::Sum`](crate::nn::Reduction::Sum) are an error with
+    /// several devices.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear, Reduction};
@@ -165,7 +171,7 @@ impl DataParallel {
         self
     }
 
-    /// Sets how batches are split. The default is by measured speed.
+    /// Sets how batches are split. The default is [`Shares::Measured`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless fixed shares are one positive number per device.
@@ -176,9 +182,9 @@ impl DataParallel {
         Ok(self)
     }
 
-    /// Sets the size in bytes of the buckets in which gradients are read from several devices: 4 MiB if this is not called. A
-    /// bucket is read while backward computes the next ones. A gradient larger than this is a bucket of its own. The results do
-    /// not depend on it.
+    /// Sets the size in bytes of the buckets in which gradients are read from several devices. The default is 4 MiB. A
+    /// bucket is read while backward computes the next ones. A gradient that is larger than a bucket has a bucket of
+    /// its own. The results do not depend on the size.
     ///
     /// ```
     /// # use anygpu::{DataParallel, Device, nn::Linear};
@@ -192,8 +198,8 @@ impl DataParallel {
         self
     }
 
-    /// Sets how long a device may take for its part of a step or a prediction, before the call is repeated without it: 10
-    /// minutes if this is not called. The first step includes the compilation of kernels. Has no effect with one device.
+    /// Sets how long a device may take for its part of a step or a prediction before the call is repeated without it.
+    /// The default is 10 minutes. The first step includes the compilation of kernels. Has no effect with one device.
     ///
     /// ```
     /// # use anygpu::{DataParallel, Device, nn::Linear};
@@ -209,8 +215,8 @@ impl DataParallel {
         self
     }
 
-    /// Returns the fraction of the next batch that each device gets: 0 for one that is left out, or whose copies take longer than
-    /// the steps of the others ([`Shares::Measured`]). They add up to 1.
+    /// Returns the fraction of the next batch that each device gets; the fractions add up to 1. A device has 0 if it is
+    /// left out, or if its copies take longer than the other devices' steps ([`Shares::Measured`]).
     pub fn shares(&self) -> Vec<f64> {
         lock(&self.roster).balance.weights()
     }
@@ -220,13 +226,13 @@ impl DataParallel {
         lock(&self.roster).devices.clone()
     }
 
-    /// Returns the net that is trained: on the host if there are several devices, otherwise on the device. To compute with it is
-    /// not to compute on several devices: see [`predict`](DataParallel::predict).
+    /// Returns the trained net: on the host if there are several devices, otherwise on the only device. Its `forward`
+    /// does not use several devices: use [`predict`](DataParallel::predict) for that.
     pub fn module(&self) -> &dyn Module {
         &*self.host.net
     }
 
-    /// Starts a call that no other call may be in the middle of, until the guards are dropped.
+    /// Starts a call during which no other call may run, until the guards are dropped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this thread works for such a call.
@@ -237,7 +243,8 @@ impl DataParallel {
         take_turn("DataParallel", call, std::ptr::from_ref(self).addr(), &self.state)
     }
 
-    /// Returns the parameters for the optimiser: those of [`module`](DataParallel::module). After a step, they have the gradients.
+    /// Returns the parameters of [`module`](DataParallel::module), for the optimiser. After a step, they have the
+    /// gradients.
     pub fn parameters(&self) -> Parameters {
         self.host.parameters.to_vec().into()
     }
@@ -247,11 +254,11 @@ impl DataParallel {
         self.module().state_dict()
     }
 
-    /// Like [`Module::load_state_dict`], for every replica.
+    /// Loads values into every replica, like [`Module::load_state_dict`].
     ///
     /// # Errors
-    /// Same as [`Module::load_state_dict`]. [`Error::InvalidArgument`] if it is called by a loss function of
-    /// [`train_batch`](DataParallel::train_batch).
+    /// The errors of [`Module::load_state_dict`]. [`Error::InvalidArgument`] if a loss function of
+    /// [`train_batch`](DataParallel::train_batch) calls this.
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
         let (mut held, _in_call) = self.alone("load_state_dict")?;
         held.forget_buffers();

@@ -1,4 +1,4 @@
-//! Which dimension of inputs and outputs is that of the samples.
+//! Which dimension of inputs and outputs is the sample dimension.
 
 use super::DataParallel;
 use super::pipeline::Pipeline;
@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use crate::nn::{Module, recurrent};
 use crate::tensor::Tensor;
 
-/// The dimensions of the samples. The last one of a list holds for all further inputs or outputs.
+/// The sample dimensions. The last one of a list holds for all further inputs or outputs.
 #[derive(Clone, Debug)]
 pub(super) struct SampleDims {
     inputs: Vec<usize>,
-    /// Empty for that of the first input.
+    /// Empty: the sample dimension of the first input.
     outputs: Vec<usize>,
 }
 
@@ -57,7 +57,7 @@ impl SampleDims {
             let (shape, dim) = (first.shape(), self.input(0));
             let detail = match first.rank() {
                 0 => "the input is a scalar, and has no samples to split".to_owned(),
-                _ => format!("the input has the shape {shape:?}, without the dimension {dim} of the samples"),
+                _ => format!("the input has the shape {shape:?}, which has no sample dimension {dim}"),
             };
             return Err(Error::argument(call, detail));
         };
@@ -65,9 +65,9 @@ impl SampleDims {
             if other.shape().get(self.input(i)) != Some(&samples) {
                 let rule = match (self.input(0), self.input(i)) {
                     (0, 0) => {
-                        "there must be as many labels as images, or samples of each input: the first dimensions must be equal"
+                        "all inputs and labels must have the same number of samples: the first dimensions must be equal"
                     }
-                    _ => "the dimensions that with_batch_dims names must be equal: they are those of the samples",
+                    _ => "the sample dimensions, which with_batch_dims names, must have equal sizes",
                 };
                 return Err(Error::shapes(call, first.shape(), other.shape(), rule));
             }
@@ -82,10 +82,10 @@ impl SampleDims {
         Ok((0..sizes.len()).map(|part| inputs.iter().map(|input| input[part].clone()).collect()).collect())
     }
 
-    /// Returns how many entries each output has for each of so many samples: one, or more, such as the tokens of `[N · T, C]`.
+    /// Returns how many entries each output has per sample: one, or more, such as the tokens of `[N · T, C]`.
     ///
     /// # Errors
-    /// If an output cannot be joined with those of other samples.
+    /// If an output cannot be joined with the outputs of other samples.
     pub fn check_outputs(&self, call: &'static str, samples: usize, outputs: &[Tensor]) -> Result<Vec<usize>> {
         let entries = |(i, output): (usize, &Tensor)| {
             let (shape, dim) = (output.shape(), self.output(i));
@@ -94,9 +94,9 @@ impl SampleDims {
                 Some(&size) if samples > 0 && size > 0 && size % samples == 0 => Ok(size / samples),
                 _ => {
                     let detail = format!(
-                        "output {i} for {samples} samples has the shape {shape:?}, whose dimension {dim} is not that of the samples, \
-                         so the outputs of several devices cannot be joined: name that dimension by with_output_dims, or return one \
-                         value for each sample, such as unreduced losses"
+                        "output {i} for {samples} samples has the shape {shape:?}: dimension {dim} is not the sample \
+                         dimension, so the outputs of several devices cannot be joined. Name the right one by \
+                         with_output_dims, or return one value for each sample, such as unreduced losses"
                     );
                     Err(Error::argument(call, detail))
                 }
@@ -105,24 +105,27 @@ impl SampleDims {
         outputs.iter().enumerate().map(entries).collect()
     }
 
-    /// Returns an error if the net begins with a recurrent layer that takes sequences `[T, N, I]`, and would be given parts of T.
+    /// Returns an error if the net begins with a recurrent layer that takes sequences `[T, N, I]`, and they would be
+    /// split along T.
     pub fn check_first_layer(&self, call: &'static str, net: &dyn Module) -> Result<()> {
         if self.input(0) != 0 || !recurrent::takes_time_first(net) {
             return Ok(());
         }
-        let detail = "the net takes sequences [T, N, ..], whose dimension 0 is time, and a batch is split along dimension 0: call \
-                      with_batch_dims(&[1, ..]), or batch_first() of the layer";
+        let detail = "the net takes sequences [T, N, ..]: dimension 0 is time, but batches are split along dimension 0. Call \
+                      with_batch_dims(&[1, ..]), or batch_first() on the layer";
         Err(Error::argument(call, detail))
     }
 }
 
 impl DataParallel {
-    /// Sets the dimension of the samples, along which each input is split: one for each input of a call, in order; the last one
-    /// holds for further inputs. It is 0 if this is not called. `[1, 0]` is for sequences `[T, N, ..]` with labels `[N]`.
+    /// Sets the sample dimension of each input, along which the input is split: one for each input of a call, in order.
+    /// The last one holds for further inputs. The default is 0. `[1, 0]` is for sequences `[T, N, ..]` with labels
+    /// `[N]`.
     ///
-    /// Dropout takes the first dimension of what it is given for that of the samples; with others, a step draws other random numbers
-    /// than one device would. Outputs of [`predict`](DataParallel::predict) are joined along the dimension of the first input, unless
-    /// [`with_output_dims`](DataParallel::with_output_dims) sets another one.
+    /// Dropout assumes that dimension 0 of its input is the sample dimension. With another sample dimension, a step
+    /// draws other random numbers than one device would. Outputs of [`predict`](DataParallel::predict) are joined along
+    /// the sample dimension of the first input, unless [`with_output_dims`](DataParallel::with_output_dims) sets
+    /// another one.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dims` is empty.
@@ -142,9 +145,9 @@ impl DataParallel {
         Ok(self)
     }
 
-    /// Sets the dimension of the samples in each output of [`predict_with`](DataParallel::predict_with) and
-    /// [`predict`](DataParallel::predict), in order; the last one holds for further outputs. `[0, 1]` is for outputs `[N, ..]` and
-    /// states `[layers, N, H]`.
+    /// Sets the sample dimension of each output of [`predict_with`](DataParallel::predict_with) and
+    /// [`predict`](DataParallel::predict), in order. The last one holds for further outputs. `[0, 1]` is for outputs
+    /// `[N, ..]` and states `[layers, N, H]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dims` is empty.
@@ -155,8 +158,8 @@ impl DataParallel {
 }
 
 impl Pipeline {
-    /// Sets the dimension of the samples, along which the input and the labels are cut into micro-batches, as
-    /// [`DataParallel::with_batch_dims`] does. It is 0 if this is not called.
+    /// Sets the sample dimension of the input and of the labels, along which they are cut into micro-batches, like
+    /// [`DataParallel::with_batch_dims`]. The default is 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dims` is empty.
@@ -165,7 +168,7 @@ impl Pipeline {
         Ok(self)
     }
 
-    /// Sets the dimension of the samples in the output of [`predict`](Pipeline::predict): that of the input if this is not called.
+    /// Sets the sample dimension of the output of [`predict`](Pipeline::predict). The default is the input's.
     #[must_use]
     pub fn with_output_dim(mut self, dim: usize) -> Pipeline {
         self.dims.outputs = vec![dim];

@@ -71,8 +71,9 @@ impl DataParallel {
         self.each_replica(|net| net.eval());
     }
 
-    /// Calls `f` with the net of each device, and with the one on the host if there are several devices: to switch the modes of
-    /// layers. Do not change values: those of the net that is trained are written with [`module`](DataParallel::module).
+    /// Calls `f` with the net of each device, and with the net on the host if there are several devices. Use it to
+    /// switch the modes of layers. Do not change values in it: write the trained values through
+    /// [`module`](DataParallel::module).
     ///
     /// ```
     /// use anygpu::nn::models::resnet18;
@@ -88,16 +89,17 @@ impl DataParallel {
         nets.iter().for_each(|net| f(&**net));
     }
 
-    /// Returns the net's output for `input: [N, ..]`, on [`output_device`](DataParallel::output_device), in the mode that
-    /// the net is in: a new net is in training mode, and [`train_batch`](DataParallel::train_batch) and
-    /// [`predict`](DataParallel::predict) switch it. The input is split among the devices as in training.
+    /// Returns the net's output for `input: [N, ..]` in its current mode, on
+    /// [`output_device`](DataParallel::output_device). A new net is in training mode;
+    /// [`train_batch`](DataParallel::train_batch) and [`predict`](DataParallel::predict) switch the mode. The input is
+    /// split among the devices as in training.
     ///
-    /// With one device, the output is in the graph, as that of a module. With several it is not, because only
-    /// `train_batch` exchanges the gradients of the replicas.
+    /// With one device, the output is in the graph, as with a plain module. With several devices it is not, because
+    /// only `train_batch` exchanges the gradients of the replicas.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with several devices outside [`no_grad`](crate::no_grad), unless all parameters are
-    /// frozen; those of [`predict`](DataParallel::predict).
+    /// frozen; the errors of [`predict`](DataParallel::predict).
     ///
     /// ```
     /// use anygpu::{DataParallel, Device, Tensor, nn::Linear, no_grad};
@@ -119,7 +121,7 @@ impl DataParallel {
         }
         let tracked = input.is_tracked() || self.host.parameters.iter().any(Tensor::is_tracked);
         if tracked && is_recording() {
-            let detail = "the gradients of several replicas are exchanged by train_batch only: train with \
+            let detail = "only train_batch exchanges the gradients of several replicas: train with \
                           train_batch(&x, &y, loss_fn), or compute outputs within no_grad(|| …), as predict does";
             return Err(Error::argument("forward", detail));
         }
@@ -135,7 +137,7 @@ impl DataParallel {
     /// outside the graph. The images are split among the devices as in training.
     ///
     /// # Errors
-    /// Those of the net's ops. A device that fails and a call by a loss function are treated as in
+    /// The errors of the net's ops. Failures of devices and calls from a loss function are handled as in
     /// [`train_batch`](DataParallel::train_batch).
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
         let outputs = waiting::wait_for(self.predict_async(images));
@@ -153,24 +155,28 @@ impl DataParallel {
         only(outputs)
     }
 
-    /// As [`predict`](DataParallel::predict), for an executor: in a browser, where that would wait for several devices.
+    /// Returns the same as [`predict`](DataParallel::predict), as a future. Use it in a browser, where `predict` would
+    /// have to wait for several devices.
     ///
     /// # Errors
-    /// As [`predict`](DataParallel::predict).
+    /// The errors of [`predict`](DataParallel::predict).
     pub async fn predict_async(&self, images: &Tensor) -> Result<Tensor> {
         self.rerun(|| self.outputs(images)).await
     }
 
-    /// As [`predict`](DataParallel::predict), with a computation of your own: for nets with several inputs or outputs.
+    /// Returns the outputs of a function of your own, in evaluation mode like [`predict`](DataParallel::predict). Use
+    /// it for nets with several inputs or outputs.
     ///
-    /// All `inputs` are split along their first dimension, or those of [`with_batch_dims`](DataParallel::with_batch_dims), whose size
-    /// is the same. `work` is called for each device, in parallel,
-    /// with the replica of the net in evaluation mode and the device's part of each input. It returns outputs whose first dimension
-    /// is that of the samples, unless [`with_output_dims`](DataParallel::with_output_dims) says otherwise; each is gathered.
+    /// All `inputs` are split along their first dimension, or along the dimensions of
+    /// [`with_batch_dims`](DataParallel::with_batch_dims). All must have the same number of samples. `work` is called
+    /// for each device, in parallel. It gets the replica of the net in evaluation mode and the device's part of each
+    /// input. The first dimension of each output that it returns must be the sample dimension, unless
+    /// [`with_output_dims`](DataParallel::with_output_dims) sets another one. Each output is gathered.
     ///
     /// # Errors
-    /// As [`predict`](DataParallel::predict); [`Error::ShapeMismatch`] unless all inputs have as many samples;
-    /// [`Error::InvalidArgument`] with several devices for an output that has no dimension of the samples, such as a scalar.
+    /// The errors of [`predict`](DataParallel::predict); [`Error::ShapeMismatch`] unless all inputs have the same
+    /// number of samples; with several devices, [`Error::InvalidArgument`] for an output without a sample dimension,
+    /// such as a scalar.
     ///
     /// ```
     /// use anygpu::{DataParallel, Device, Tensor, nn::Linear};
@@ -199,8 +205,8 @@ impl DataParallel {
         })
     }
 
-    /// Runs `work` of each replica on its part of the inputs, with its rank, and gathers the outputs. The buffers become those of the
-    /// first one.
+    /// Runs `work` of each replica on its part of the inputs, with its rank, and gathers the outputs. The host's
+    /// buffers become those of the first replica.
     fn split(
         &self,
         state: &mut State,
@@ -249,7 +255,7 @@ impl DataParallel {
         let (outputs, per_sample): (Vec<Outputs>, Vec<Vec<usize>>) = outputs.into_iter().map(|(_, part)| part).unzip();
         let unlike = |part: &Vec<usize>| part.iter().zip(&per_sample[0]).any(|(here, there)| here != there);
         if per_sample.iter().any(unlike) {
-            let detail = "the function returned outputs of other sizes for each sample on one device than on another";
+            let detail = "the size of the function's outputs per sample differs between devices";
             return Err(Error::argument(call, detail));
         }
         let (outputs, mut buffers): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
@@ -264,10 +270,11 @@ impl DataParallel {
         Ok((joined, buffers.swap_remove(0)))
     }
 
-    /// As [`evaluate`](DataParallel::evaluate), for an executor: in a browser, where that would wait.
+    /// Returns the same as [`evaluate`](DataParallel::evaluate), as a future. Use it in a browser, where `evaluate`
+    /// would have to wait.
     ///
     /// # Errors
-    /// As [`evaluate`](DataParallel::evaluate).
+    /// The errors of [`evaluate`](DataParallel::evaluate).
     pub async fn evaluate_async(&self, loader: &DataLoader) -> Result<f64> {
         let mut accuracy = Accuracy::new();
         for batch in loader.epoch(0) {
@@ -275,16 +282,16 @@ impl DataParallel {
             accuracy.add(&self.predict_async(&images).await?, &labels)?;
         }
         if accuracy.count() == 0 {
-            return Err(Error::argument("evaluate", "the loader has no samples, so that there is no accuracy"));
+            return Err(Error::argument("evaluate", "the loader has no samples, so there is no accuracy"));
         }
         accuracy.value_async().await
     }
 
-    /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
-    /// their label. It is counted on the device and read back once.
+    /// Returns the accuracy over one epoch of `loader`, from 0 to 1: the fraction of samples whose greatest output is
+    /// at their label. It is counted on the device and read back once.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no samples; those of [`predict`](DataParallel::predict).
+    /// [`Error::InvalidArgument`] if there are no samples; the errors of [`predict`](DataParallel::predict).
     pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
         let accuracy = waiting::wait_for(self.evaluate_async(loader));
         accuracy.map_err(|error| error.instead("evaluate", "evaluate_async"))
@@ -299,7 +306,7 @@ fn joined(
 ) -> Result<Vec<Tensor>> {
     let count = parts.first().map_or(0, Vec::len);
     if parts.iter().any(|outputs| outputs.len() != count) {
-        return Err(Error::argument(call, "the function returned more outputs for some samples than for others"));
+        return Err(Error::argument(call, "the function's number of outputs differs between parts of the samples"));
     }
     (0..count).map(|i| join(i, &parts.iter().map(|outputs| outputs[i].clone()).collect::<Vec<_>>())).collect()
 }

@@ -32,7 +32,8 @@ pub(super) struct BucketPlan {
 }
 
 impl BucketPlan {
-    /// Cuts the gradients of `parameters` into buckets of at least `bytes` bytes, but for the last one. A parameter is not cut.
+    /// Cuts the gradients of `parameters` into buckets of at least `bytes` bytes; the last one may be smaller. A
+    /// parameter is not cut.
     pub fn new(parameters: &[Tensor], bytes: usize) -> BucketPlan {
         let mut starts = vec![0];
         starts.extend(parameters.iter().scan(0, |end, parameter| {
@@ -79,8 +80,8 @@ impl BucketPlan {
     }
 }
 
-/// What takes the elements of a bucket: its number, and its elements on the host, or the error of the read. The loss follows the elements
-/// of bucket 0.
+/// What takes a bucket: gets its number, and its elements on the host or the error of the read. In bucket 0, the loss
+/// follows the elements.
 pub(super) type Deliver = Arc<dyn Fn(usize, Result<Tensor>) + Send + Sync>;
 
 /// The gradients of one replica on their way to the host.
@@ -302,7 +303,8 @@ impl Reducer {
         Ok(true)
     }
 
-    /// Returns a copy of the means of a bucket, after its last part was taken, and after those of bucket 0 the mean loss.
+    /// Returns a copy of the means of a bucket, after its last part was taken. In bucket 0, the mean loss follows the
+    /// means.
     pub fn mean(&self, bucket: usize) -> Result<Vec<f32>> {
         let Storage::Cpu(block) = self.block.storage() else { return Err(self.block.misplaced()) };
         let range = self.plan.range(bucket);
@@ -326,8 +328,8 @@ impl Reducer {
     }
 }
 
-/// Overwrites `mean` with Σ wᵢ · termᵢ, summed in order. The terms may be longer, up to the next slot, or end at their last
-/// element, before it.
+/// Overwrites `mean` with Σ wᵢ · termᵢ, summed in order. A term may be longer than `mean`, up to the next slot, or end
+/// at its last element, before the end of `mean`.
 fn weighted_mean(mean: &mut [f32], terms: &[&[f32]], weights: &[f32]) -> Result<()> {
     let len = terms.iter().map(|term| term.len()).min().unwrap_or(0).min(mean.len());
     if mean.len() - len >= 64 {

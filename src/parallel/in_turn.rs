@@ -1,8 +1,10 @@
-//! The parts of a call one after the other on the thread that calls, where no others can be started: in a browser.
+//! Computes the parts of a call one after the other on the calling thread. Used in a browser, where no other threads
+//! can be started.
 //!
-//! Nothing can wait there. A part that needs words from its adapter, or a value that another part has yet to compute, gives up and is run
-//! again from its beginning when that is there (`device/gpu/rerun.rs`): for nets with batch norm, as often as its parts exchange values.
-//! A part of a net without exchanges runs once, and its gradients arrive while other code runs.
+//! Nothing can wait there. A part may need words from its adapter, or a value that another part has yet to compute. It
+//! then gives up, and is run again from its beginning when the value is there (`device/gpu/rerun.rs`). A net with batch
+//! norm runs again as often as its parts exchange values. A part of a net without exchanges runs once, and its
+//! gradients arrive while other code runs.
 
 use std::sync::{Arc, Mutex};
 
@@ -47,8 +49,9 @@ struct Buckets {
     all: Option<oneshot::Sender<()>>,
 }
 
-/// Runs `work` for each rank of a group, on its device, with whether it runs again, until all have ended and each has delivered `buckets` buckets of gradients.
-/// Returns the results by rank, and calls `take` with the buckets: the rank, the number of the bucket, and its elements.
+/// Runs `work` for each rank of a group, on its device, until all parts have ended and each has delivered `buckets`
+/// buckets of gradients. `work` is told whether it runs again. Returns the results by rank. Calls `take` with each
+/// bucket: the rank, the number of the bucket, and its elements.
 ///
 /// # Errors
 /// [`Error::WouldBlock`] if a part waits for its adapter: the call then has to run again.
@@ -72,7 +75,7 @@ pub(super) fn run_in_turn<T: Clone + Send + 'static>(
             if part.result.is_some() {
                 continue;
             }
-            // Buckets that an earlier run has begun to send go to those of that run.
+            // Buckets that an earlier run has begun to send are delivered to that run.
             let (all, arrived) = oneshot::channel();
             part.buckets = Arc::new(Mutex::new(Buckets { all: Some(all), ..Buckets::default() }));
             let sent = part.buckets.clone();

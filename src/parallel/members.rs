@@ -28,13 +28,13 @@ pub(super) struct State {
     pub(super) members: Vec<Member>,
     /// During a step with other processes: this one's place among them.
     pub(super) joint: Option<Joint>,
-    /// During a step: how the losses of its parts become that of the whole batch.
+    /// During a step: how the losses of its parts become the loss of the whole batch.
     pub(super) losses: Option<StepLosses>,
     /// Whether parts have been seen to compute means over numbers of elements that are not proportional to their samples.
     pub(super) counts: bool,
     /// The random draws of a step that have been seen to be for all samples together.
     pub(super) shared_draws: Arc<[usize]>,
-    /// Whether a warning has told of draws that are not those of one device.
+    /// Whether a warning about draws that differ from one device's was logged.
     pub(super) warned_of_draws: bool,
     /// The version of the host's buffers that the replicas were given or have computed.
     pub(super) host_buffers: u64,
@@ -48,7 +48,7 @@ impl State {
         self.members.iter_mut().for_each(|member| member.buffers = false);
     }
 
-    /// Notes whether the program has written to the buffers of the host.
+    /// Notes whether the program has written to the host's buffers.
     pub(super) fn note_writes(&mut self, host: &Replica) {
         let version = host.buffers_version();
         if self.host_buffers != version {
@@ -64,7 +64,7 @@ pub(super) struct Member {
     pub(super) worker: Worker,
     /// The version of the host's parameters that the replica has.
     pub(super) parameters: Option<u64>,
-    /// Whether the buffers are those of the host, apart from rounding.
+    /// Whether the buffers are the host's, apart from rounding.
     pub(super) buffers: bool,
     /// Whether it takes no part.
     pub(super) out: bool,
@@ -131,8 +131,9 @@ impl Roster {
         report
     }
 
-    /// Records what each device with samples did in a step that began at this time, for the next shares and the report: its index,
-    /// its number of samples, and its times. Returns the seconds of the slowest one.
+    /// Records what each device with samples did in a step that began at this time, for the next shares and the report.
+    /// Each part has the device's index, its number of samples, and its times. Returns the seconds of the slowest
+    /// device.
     pub(super) fn record(&mut self, begin: Instant, samples: usize, parts: &[(usize, usize, &PartTimes)]) -> f64 {
         let mut slowest = 0f64;
         for &(index, samples, times) in parts {
@@ -152,7 +153,7 @@ impl Roster {
         for (i, device) in self.devices.iter().enumerate().filter(|(i, _)| idle[*i] && !self.idle[*i]) {
             let after = self.balance.cost(i);
             log::info!(
-                "{device} gets no samples: {after}, longer than a step of the others; it is measured again later"
+                "{device} gets no samples: {after}, longer than the other devices' steps; it is measured again later"
             );
         }
         self.idle = idle;
@@ -166,19 +167,20 @@ impl Roster {
 }
 
 impl DataParallel {
-    /// Overwrites the buffers of the host with those of a replica.
+    /// Overwrites the host's buffers with a replica's.
     pub(super) fn set_buffers(&self, state: &mut State, values: &[Tensor]) -> Result<()> {
         self.host.set_buffers(values)?;
         state.host_buffers = self.host.buffers_version();
         Ok(())
     }
 
-    /// Takes devices that were left out into the run again, and returns them: a lost one is [opened again](Device::reopen). One
-    /// that cannot be opened, or is still busy with the step in which it was given up, stays out. Before a step,
-    /// [`train_batch`](DataParallel::train_batch) takes in lost devices that the program has opened again.
+    /// Lets devices that were left out take part again, and returns them. A lost device is [opened
+    /// again](Device::reopen). A device stays out if it cannot be opened, or is still busy with the step in which it
+    /// was given up. Before each step, [`train_batch`](DataParallel::train_batch) takes in lost devices that the
+    /// program has opened again.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it is called by a loss function of [`train_batch`](DataParallel::train_batch).
+    /// [`Error::InvalidArgument`] if a loss function of [`train_batch`](DataParallel::train_batch) calls this.
     ///
     /// ```
     /// # use anygpu::{DataParallel, Device, nn::Linear};
@@ -191,7 +193,7 @@ impl DataParallel {
         self.take_in(&mut state, |device| device.reopen())
     }
 
-    /// Takes in the lost devices whose names mean other devices by now.
+    /// Takes in the lost devices whose names now refer to reopened devices.
     pub(super) fn take_in_reopened(&self, state: &mut State) {
         let opened = |device: &Device| match device.is_lost() {
             true => Device::new(device.name()),

@@ -24,8 +24,8 @@ struct Snapshot {
 }
 
 impl DataParallel {
-    /// Calls `compute` with the sizes of the micro-batches that fit into the memory of the devices: one, if the whole batch fits. If
-    /// they turn out not to fit, it is called again with smaller ones.
+    /// Calls `compute` with the sizes of the micro-batches that fit into the memory of the devices: one, if the whole
+    /// batch fits. If they do not fit after all, `compute` is called again with smaller ones.
     pub(super) fn in_micro_batches<T>(
         &self,
         samples: usize,
@@ -50,7 +50,7 @@ impl DataParallel {
     /// Returns the mean gradients of a batch that is computed in micro-batches of these sizes. On error, the buffers and the
     /// generator are as they were.
     ///
-    /// A loss whose divisor depends on all of them needs a pass over them first, without gradients.
+    /// A loss whose divisor depends on all samples needs a pass over them first, without gradients.
     pub(super) fn sum_of_micro_batches(&self, state: &mut State, batch: &Batch, sizes: &[usize]) -> Result<Gradients> {
         if sizes.len() == 1 {
             return self.gradients(state, batch, &Totals::Exchanged, None);
@@ -140,7 +140,7 @@ impl DataParallel {
                 None => here,
                 Some(sum) if sum.len() == here.len() => sum.iter().zip(here).map(|(sum, here)| sum + here).collect(),
                 Some(_) => {
-                    let detail = "the loss function computes other losses for some samples than for others";
+                    let detail = "the loss function computes different losses for different parts of the samples";
                     return Err(Error::argument("train_batch", detail));
                 }
             });

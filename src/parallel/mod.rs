@@ -1,6 +1,7 @@
 //! Training and inference on several devices at once.
 //!
-//! - [`collectives`]: broadcast, scatter, gather, all-reduce and so on of tensors, for programs that drive the devices themselves;
+//! - [`collectives`]: broadcast, scatter, gather, all-reduce and so on of tensors, for programs that control the
+//!   devices themselves;
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, with the results of training one net;
 //! - [`Pipeline`]: the layers of one net on several devices, for nets that one device cannot hold;
 //! - [`ColumnParallelLinear`], [`RowParallelLinear`], [`ChannelParallelConv2d`]: one layer on several devices;

@@ -52,7 +52,7 @@ impl Replica {
         self.parameters.iter().filter(|parameter| parameter.is_tracked()).cloned().collect()
     }
 
-    /// Overwrites the parameters with those of a replica on the host.
+    /// Overwrites the parameters with the parameters of a replica on the host.
     pub(super) fn copy_parameters_from(&self, host: &Replica) -> Result<()> {
         match self.block().zip(host.block()) {
             Some((to, from)) => to.copy_from(&from)?,
@@ -67,7 +67,7 @@ impl Replica {
         Bucket::recognise(&words)
     }
 
-    /// Overwrites each buffer with that of `source`.
+    /// Overwrites each buffer with the buffer of `source`.
     pub(super) fn copy_buffers_from(&self, source: &Replica) -> Result<()> {
         self.set_buffers(&buffers(&*source.net))
     }

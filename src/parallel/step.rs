@@ -1,18 +1,21 @@
 //! The step of [`DataParallel`] over several devices, in the order in which it happens:
 //!
-//! 1. **Call.** [`train_batch`](DataParallel::train_batch) and its kin make one function of a net and its samples (`StepFn`).
-//! 2. **Cut.** Each device gets samples by what is known of its speed and its memory (`balance.rs`), and a rank in a process group,
-//!    through which the losses, batch norm and random draws become those of the whole batch. If memory is too little for all
-//!    samples at once, there is one such pass for each micro-batch (`micro_batches.rs`).
+//! 1. **Call.** [`train_batch`](DataParallel::train_batch) and the similar calls make one function of a net and its
+//!    samples (`StepFn`).
+//! 2. **Cut.** Each device gets samples according to its known speed and memory (`balance.rs`), and a rank in a process
+//!    group. Through the group, the losses, batch norm and random draws become those of the whole batch. If memory is
+//!    too small for all samples at once, there is one such pass for each micro-batch (`micro_batches.rs`).
 //! 3. **Copy.** The thread of each device (`worker.rs`) copies the host's parameters and buffers to it, if they have changed.
 //! 4. **Forward and backward.** The gradients are in buckets (`gradient_buckets.rs`). A bucket is read, as halves if the user wants
 //!    that (`wire.rs`), while backward computes the next one.
-//! 5. **Average.** The calling thread averages each bucket when all devices' parts of it have arrived, in the order of the devices.
-//!    With other processes, it gives the mean to a thread that adds up those of all (`machines/`).
-//! 6. **Repeat.** If devices failed, the others do 2 to 5 again, from the same values. All devices do so if they turn out to have
-//!    taken other means or random numbers than one device would (`checks.rs`).
+//! 5. **Average.** The calling thread averages each bucket when all devices' parts of it have arrived, in the order of
+//!    the devices. With other processes, it gives the mean to a thread that adds up the means of all processes
+//!    (`machines/`).
+//! 6. **Repeat.** If devices failed, the others repeat 2 to 5, from the same values. All devices do so if their means
+//!    or random numbers differed from those of one device (`checks.rs`).
 //! 7. **Keep.** The host gets the gradients and the buffers; times are noted for the next shares and the report (`timeline.rs`).
-//!
+//! Which devices take part, and which values they have, is in `members.rs`. Predictions also use 2, 3 and 6
+//! (`forward.rs`).
 //! Which devices take part, and which values they have, is in `members.rs`. Predictions use 2, 3 and 6 too (`forward.rs`).
 
 use std::sync::Arc;
@@ -50,7 +53,8 @@ pub(super) type StepFn = dyn Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send
 pub(super) struct Batch {
     pub(super) inputs: Vec<Tensor>,
     pub(super) samples: usize,
-    /// The number of samples of the step, of which this may be a micro-batch, or what one of several processes has.
+    /// The number of samples of the step. This batch may be a micro-batch of it, or the part of one of several
+    /// processes.
     pub(super) whole: usize,
     pub(super) step: Arc<StepFn>,
 }
@@ -70,28 +74,29 @@ pub(super) struct Gradients {
 
 impl DataParallel {
     /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
-    /// and a loss function that returns a *mean* over samples, or any loss of [`nn`](crate::nn): see the
-    /// [losses](DataParallel) of a step. Afterwards, the [`parameters`](DataParallel::parameters) have the
-    /// gradient of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
+    /// and a loss function. The loss function returns a *mean* over samples, or any loss of [`nn`](crate::nn): see
+    /// [losses](DataParallel). Afterwards, the [`parameters`](DataParallel::parameters) have the gradient of the whole
+    /// batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
-    /// wait for it. With several, it is on `cpu`. Nets with several inputs or outputs, and other steps, are for
-    /// [`step`](DataParallel::step).
+    /// wait for it. With several devices, it is on `cpu`. For nets with several inputs or outputs, and for other steps,
+    /// use [`step`](DataParallel::step).
     ///
     /// # Errors
     /// - [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for an empty
     ///   batch, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
     ///   computes with this net.
-    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed, if the
-    ///   failure is not one of a device, or all devices fail.
-    /// - With one device, [`Error::DeviceLost`] if it is lost. A loss in the middle of a step is reported by the first call that
-    ///   waits for the step.
+    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed, if
+    ///   the error is not a device failure, or if all devices fail.
+    /// - With one device, [`Error::DeviceLost`] if the device is lost. If it is lost in the middle of a step, the first
+    ///   call that waits for the step returns this error.
     ///
     /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
     ///
-    /// A loss function may be called again for the same samples: after a failure of a device, and once when its means turn out to be
-    /// over numbers of elements that are not proportional to the samples. If the devices have too little memory for the batch and the
-    /// loss depends on all of it, it is also called within [`no_grad`](crate::no_grad), before the gradients are computed.
+    /// A loss function may be called again for the same samples: after a device failure, and once if its means are over
+    /// numbers of elements that are not proportional to the samples. If the devices have too little memory for the
+    /// batch and the loss depends on the whole batch, it is also called within [`no_grad`](crate::no_grad), before the
+    /// gradients are computed.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -100,14 +105,15 @@ impl DataParallel {
         loss.map_err(|error| error.instead("train_batch", "train_batch_async"))
     }
 
-    /// As [`train_batch`](DataParallel::train_batch), for an executor: in a browser, where that would wait for the gradients of several
-    /// devices. There, the devices compute one after the other, and the numbers are the same. Elsewhere, this is `train_batch`.
+    /// Does the same as [`train_batch`](DataParallel::train_batch), as a future. Use it in a browser, where
+    /// `train_batch` would have to wait for the gradients of several devices. In a browser, the devices compute one
+    /// after the other, and the results are the same. Elsewhere, this is `train_batch`.
     ///
-    /// In a browser, a net whose layers exchange values between the devices, such as batch norm, is computed again from the beginning for
-    /// each exchange, since nothing can wait in the middle of it.
+    /// In a browser, nothing can wait in the middle of a net. If layers exchange values between devices, as batch norm
+    /// does, the net is computed again from the beginning for each exchange.
     ///
     /// # Errors
-    /// As [`train_batch`](DataParallel::train_batch).
+    /// The errors of [`train_batch`](DataParallel::train_batch).
     ///
     /// ```
     /// use anygpu::nn::{self, Linear};
@@ -137,10 +143,11 @@ impl DataParallel {
         self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone())).await
     }
 
-    /// As [`step`](DataParallel::step), for an executor; see [`train_batch_async`](DataParallel::train_batch_async).
+    /// Does the same as [`step`](DataParallel::step), as a future; see
+    /// [`train_batch_async`](DataParallel::train_batch_async).
     ///
     /// # Errors
-    /// As [`step`](DataParallel::step).
+    /// The errors of [`step`](DataParallel::step).
     pub async fn step_async<F>(&self, inputs: &[&Tensor], step: F) -> Result<Tensor>
     where
         F: Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
@@ -149,7 +156,7 @@ impl DataParallel {
         self.rerun(|| self.compute_step("step", inputs, step.clone())).await
     }
 
-    /// Runs a call that reads from the devices, again when what it reads has arrived.
+    /// Runs a call that reads from the devices. Runs it again when the data that it reads has arrived.
     pub(super) async fn rerun<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         if waiting::CAN_BLOCK {
             return call();
@@ -163,16 +170,17 @@ impl DataParallel {
         rerun(&devices, again).await
     }
 
-    /// As [`train_batch`](DataParallel::train_batch), with a step of your own: for nets with several inputs or outputs, for losses
-    /// that depend on more than an output and labels, or for several passes through the net.
+    /// Computes a step like [`train_batch`](DataParallel::train_batch), with a function of your own. Use it for nets
+    /// with several inputs or outputs, for losses that depend on more than an output and labels, or for several passes
+    /// through the net.
     ///
-    /// All `inputs` are split along their first dimension, or those of [`with_batch_dims`](DataParallel::with_batch_dims), whose size
-    /// is the same. `step` is called for each device, in parallel,
-    /// with the replica of the net and the device's part of each input. It returns the *mean* loss of these samples, or any loss of
-    /// [`nn`](crate::nn), a scalar.
+    /// All `inputs` are split along their first dimension, or along the dimensions of
+    /// [`with_batch_dims`](DataParallel::with_batch_dims). All must have the same number of samples. `step` is called
+    /// for each device, in parallel. It gets the replica of the net and the device's part of each input. It returns the
+    /// loss as a scalar: the *mean* over these samples, or any loss of [`nn`](crate::nn).
     ///
     /// # Errors
-    /// As [`train_batch`](DataParallel::train_batch).
+    /// The errors of [`train_batch`](DataParallel::train_batch).
     ///
     /// ```
     /// use anygpu::nn::{self, Linear};
@@ -218,14 +226,15 @@ impl DataParallel {
         loss.map_err(|error| error.instead("step", "step_async"))
     }
 
-    /// Like [`train_batch`](DataParallel::train_batch), but adds to the existing gradients instead of clearing them.
+    /// Does the same as [`train_batch`](DataParallel::train_batch), but adds to the existing gradients instead of
+    /// clearing them.
     ///
     /// For k equal parts of a batch, divide the loss by k in `loss_fn`. The sum is then the gradient of the whole
-    /// batch's mean loss. The losses of two calls know nothing of each other, as on one device. Clear the gradients first with the optimiser's `zero_grad()`, or use `train_batch` for the
-    /// first part.
+    /// batch's mean loss. The losses of two calls are independent, as on one device. Clear the gradients first with the
+    /// optimiser's `zero_grad()`, or use `train_batch` for the first part.
     ///
     /// # Errors
-    /// Same as [`train_batch`](DataParallel::train_batch), but on error, all gradients are as they were.
+    /// The errors of [`train_batch`](DataParallel::train_batch), but on error, all gradients are as they were.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear};
@@ -249,10 +258,10 @@ impl DataParallel {
         self.accumulate(|| self.train_batch(images, labels, loss_fn))
     }
 
-    /// Like [`step`](DataParallel::step), but adds to the existing gradients instead of clearing them.
+    /// Does the same as [`step`](DataParallel::step), but adds to the existing gradients instead of clearing them.
     ///
     /// # Errors
-    /// Same as [`step`](DataParallel::step), but on error, all gradients are as they were.
+    /// The errors of [`step`](DataParallel::step), but on error, all gradients are as they were.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear, Reduction};
@@ -318,8 +327,8 @@ impl DataParallel {
         Tensor::scalar(gradients.loss, None)
     }
 
-    /// Returns the mean gradients over all processes. A process does not compute its samples in micro-batches: the others would have
-    /// to take part in the exchanges of each.
+    /// Returns the mean gradients over all processes. A process does not compute its samples in micro-batches, because
+    /// the other processes would have to take part in the exchanges of each.
     fn joint_gradients(&self, machines: &Machines, state: &mut State, batch: &Batch) -> Result<Gradients> {
         let mut joint = machines.begin(self, state, batch.samples)?;
         let own = |(i, input): (usize, &Tensor)| joint.samples(input, self.dims.input(i));
@@ -350,8 +359,8 @@ struct Computed {
 }
 
 impl DataParallel {
-    /// Returns the mean gradients of samples that the devices compute at once. With other processes, the buckets of this one are on
-    /// their way to them.
+    /// Returns the mean gradients of samples that the devices compute at once. With other processes, the buckets of
+    /// this process are then being sent to them.
     pub(super) fn gradients(
         &self,
         state: &mut State,
@@ -380,8 +389,8 @@ impl DataParallel {
         StepLosses { samples, summed: self.summed, counts, totals, shared_draws: state.shared_draws.clone() }
     }
 
-    /// As [`gradients`](DataParallel::gradients). Returns `None` if the devices took other means or random numbers than one device
-    /// would. `state` then has what the next attempt is to know.
+    /// Does the work of [`gradients`](DataParallel::gradients) once. Returns `None` if the devices took other means or
+    /// random numbers than one device would. `state` then has what the next attempt needs to know.
     fn gradients_once(
         &self,
         state: &mut State,
@@ -426,7 +435,7 @@ impl DataParallel {
 
 /// The part of a call that one device computes.
 pub(super) struct Part {
-    /// Its place among those of the devices that have samples.
+    /// Its place among the parts of the devices that have samples.
     pub(super) rank: usize,
     pub(super) samples: usize,
     /// Its samples of each input.
@@ -446,9 +455,10 @@ enum Event<T> {
 }
 
 impl DataParallel {
-    /// Cuts the inputs to these numbers of samples, runs `work` for the part of each device that has some, as the ranks of a group,
-    /// and waits for them. `take` is called with each bucket of gradients: the rank, the number of the bucket, and its elements.
-    /// Returns the index of each of the devices, and its result. Each device delivers `buckets` of them.
+    /// Cuts the inputs to these numbers of samples. Runs `work` for the part of each device that has samples, as the
+    /// ranks of a group, and waits for all of them. `take` is called with each bucket of gradients: the rank, the
+    /// number of the bucket, and its elements. Each device delivers `buckets` of them. Returns the index and the result
+    /// of each device.
     pub(super) fn on_each_device<T: Clone + Send + 'static>(
         &self,
         state: &mut State,
@@ -495,8 +505,8 @@ impl DataParallel {
         Ok(active.into_iter().zip(results).collect())
     }
 
-    /// Runs the job of each rank in the thread of its device, and waits for them, as [`DataParallel::on_each_device`]. Returns the results
-    /// by rank.
+    /// Runs the job of each rank in the thread of its device, and waits for them; see [`DataParallel::on_each_device`].
+    /// Returns the results by rank.
     fn at_the_same_time<T: Send + 'static>(
         &self,
         state: &mut State,
@@ -508,7 +518,7 @@ impl DataParallel {
         let (sender, events) = channel();
         for (((rank, &i), place), job) in active.iter().enumerate().zip(group.ranks()).zip(jobs) {
             let (deliver, ended) = (sender.clone(), sender.clone());
-            // An error of a read is that of the job, and an error of `send` means that the call was given up.
+            // An error of a read is returned by the job, and an error of `send` means that the call was given up.
             let deliver: Deliver = Arc::new(move |bucket, part| {
                 let _ = part.map(|part| deliver.send(Event::Bucket(rank, bucket, part)));
             });
@@ -598,8 +608,8 @@ impl Replica {
         Ok(loss.detach())
     }
 
-    /// Computes the gradients of the parameters for a part of a batch, and gives each bucket of them to [`Part::deliver`] as soon as
-    /// it is on the host. The parameters have no gradients afterwards.
+    /// Computes the gradients of the parameters for a part of a batch. Gives each bucket of them to [`Part::deliver`]
+    /// as soon as it is on the host. Afterwards, the parameters have no gradients.
     fn forward_and_backward(&self, part: Part, task: &Task) -> Result<LocalStep> {
         let Part { rank, samples, inputs, deliver, begin, copied } = part;
         let wire = self.feedback.wire(task.wire, weight(task.summed, samples, task.whole));
@@ -620,7 +630,7 @@ impl Replica {
     }
 }
 
-/// Returns what the gradients of some samples are multiplied by in the sum over all: their share, or 1 if losses are sums.
+/// Returns the factor of some samples' gradients in the sum over all samples: their share, or 1 if losses are sums.
 pub(super) fn weight(summed: bool, samples: usize, of: usize) -> f64 {
     if summed { 1.0 } else { samples as f64 / of as f64 }
 }
@@ -693,8 +703,8 @@ impl From<Error> for Failed {
     }
 }
 
-/// Returns the results of all devices, or what the cause is if there are not all: an error that is not one of a device comes first,
-/// and devices that ended because of others are no cause.
+/// Returns the results of all devices. If there are not all, returns the cause: an error that is not a device failure
+/// comes first. Devices that ended because of others are no cause.
 fn all_or_failed<T>(results: Vec<Result<T>>, active: &[usize]) -> Result<Vec<T>, Failed> {
     let causes = results.iter().zip(active).filter_map(|(result, &i)| Some((i, result.as_ref().err()?.clone())));
     let causes: Vec<(usize, Error)> = causes.filter(|(_, error)| !error.is_abandoned()).collect();
@@ -708,12 +718,12 @@ fn all_or_failed<T>(results: Vec<Result<T>>, active: &[usize]) -> Result<Vec<T>,
 }
 
 impl DataParallel {
-    /// Calls `attempt` with the number of samples of each device, again without the devices that fail, until it succeeds. Those
-    /// that failed are then left out.
+    /// Calls `attempt` with the number of samples of each device. Calls it again without the devices that fail, until
+    /// it succeeds. The devices that failed are then left out.
     ///
     /// # Errors
-    /// An error that is not one of a device; the first one, if the devices that are left cannot have all samples. No device is then
-    /// left out, but those that hang. How much fits into the memory of devices stays known.
+    /// An error that is not a device failure; the first error, if the remaining devices cannot take all samples. After
+    /// an error, only devices that hang are left out. How much fits into the memory of devices stays known.
     pub(super) fn with_survivors<T>(
         &self,
         state: &mut State,
@@ -759,7 +769,7 @@ impl DataParallel {
 // 7. Keep what was computed.
 
 impl DataParallel {
-    /// Keeps what an attempt has measured, and if its numbers are right, what it has computed.
+    /// Keeps what an attempt has measured. If its numbers are right, also keeps what it has computed.
     fn keep(
         &self,
         state: &mut State,
@@ -786,7 +796,7 @@ impl DataParallel {
         Ok(Some(Gradients { present, block, loss, losses }))
     }
 
-    /// Adds the gradients of a step to those that are there.
+    /// Adds the gradients of a step to the existing gradients.
     fn accumulate(&self, step: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
         let parameters = self.parameters();
         let grads = |replica: &[Tensor]| replica.iter().map(Tensor::grad).collect::<Vec<_>>();
@@ -805,7 +815,7 @@ impl DataParallel {
     }
 }
 
-/// Adds gradients to those of the parameters. If both are buckets, this is one operation.
+/// Adds gradients to the parameters' gradients. If both are buckets, this is one operation.
 fn add_gradients(before: &[Option<Tensor>], parameters: &[Tensor]) -> Result<()> {
     let now: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
     let bucket = |grads: &[Option<Tensor>]| Bucket::recognise(&grads.iter().cloned().collect::<Option<Vec<_>>>()?);

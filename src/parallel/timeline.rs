@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::util::chrome_trace::{self, TraceEvent};
 use crate::util::sync::lock;
 
-/// The most events of a trace: what comes later is not in it.
+/// The most events of a trace. Later events are not recorded.
 const MOST_EVENTS: usize = 1_000_000;
 
 /// When a replica did its part of a step.
@@ -69,22 +69,23 @@ pub struct DeviceReport {
     pub device: String,
     /// The number of samples that it computed.
     pub samples: u64,
-    /// The time for them, in seconds, without the time that it waited for other devices.
+    /// The time in which it computed them, in seconds, without the time that it waited for other devices.
     pub compute: f64,
-    /// The time for copies of parameters and gradients while it computed nothing, in seconds.
+    /// The time of copies of parameters and gradients during which it computed nothing, in seconds.
     pub copies: f64,
-    /// The rest of the steps, in which it waited for other devices and for the host, in seconds.
+    /// The rest of the steps' time, in which it waited for other devices and for the host, in seconds.
     pub idle: f64,
-    /// The time for copies of gradients to the host, in seconds, and the part of it during which the device went on with backward.
+    /// The time of copies of gradients to the host, in seconds.
     pub gradient_copies: f64,
-    /// See [`gradient_copies`](DeviceReport::gradient_copies).
+    /// The part of [`gradient_copies`](DeviceReport::gradient_copies) during which the device continued with backward,
+    /// in seconds.
     pub hidden_copies: f64,
-    /// Whether it gets samples. Without a failure, `false` means that its copies take longer than the steps of the others: it does
-    /// not pay for its communication.
+    /// Whether it gets samples. If it has not failed, `false` means that its copies take longer than the other devices'
+    /// steps.
     pub takes_part: bool,
 }
 
-/// What the devices of a run did. Printed, it is a table.
+/// What the devices of a run did. Its `Display` form is a table.
 ///
 /// ```
 /// use anygpu::{DataParallel, Device, Tensor, nn};
@@ -113,8 +114,8 @@ pub struct ParallelReport {
 }
 
 impl ParallelReport {
-    /// Returns how many times as fast the steps were as the fastest device alone would have been, by the time that it takes for a
-    /// sample. `None` without steps.
+    /// Returns the speed-up over the fastest device alone: how many times as fast the steps were as that device would
+    /// have been, from its measured time per sample. `None` if there are no steps.
     #[must_use]
     pub fn speed_up(&self) -> Option<f64> {
         let speeds = self.devices.iter().filter(|device| device.compute > 0.0);
@@ -122,7 +123,8 @@ impl ParallelReport {
         (self.seconds > 0.0 && best > 0.0).then(|| self.samples as f64 / self.seconds / best)
     }
 
-    /// Returns the fraction of the time for copies of gradients during which backward went on. `None` if nothing was copied.
+    /// Returns the fraction of the time of gradient copies during which backward continued. `None` if nothing was
+    /// copied.
     #[must_use]
     pub fn hidden(&self) -> Option<f64> {
         let sum = |value: fn(&DeviceReport) -> f64| self.devices.iter().map(value).sum::<f64>();
@@ -183,8 +185,8 @@ impl Timeline {
         &self.report
     }
 
-    /// Adds a step, or a part of one: its begin, the time at which its gradients were averaged, and what each device did that had
-    /// samples, by its index among these names.
+    /// Adds a step, or a part of one: its begin, the time at which its gradients were averaged, and what each device
+    /// with samples did. Devices are given by their index in `names`.
     pub fn add(&mut self, names: &[String], begin: Instant, parts: &[(usize, usize, &PartTimes)]) {
         let end = Instant::now();
         let seconds = end.saturating_duration_since(begin).as_secs_f64();
@@ -238,7 +240,7 @@ impl Timeline {
     /// Writes the trace that was begun.
     pub fn save_trace(&self, names: &[String], path: &Path) -> Result<()> {
         let Some((_, spans)) = &self.trace else {
-            let detail = "no trace was begun: call start_trace() before the steps that it shall have";
+            let detail = "no trace was begun: call start_trace() before the steps to record";
             return Err(Error::argument("save_trace", detail));
         };
         let mut rows = vec!["steps".to_string()];
@@ -255,22 +257,23 @@ impl Timeline {
 }
 
 impl DataParallel {
-    /// Returns what each device did in the steps until now, and how fast they were together. It is empty with one device, for which
-    /// a step does not wait.
+    /// Returns what each device did in the steps so far, and how fast they were together. With one device, the report
+    /// is empty, because a step does not wait for the device.
     #[must_use]
     pub fn report(&self) -> ParallelReport {
         lock(&self.roster).report()
     }
 
-    /// Begins a trace of the steps that follow: when each device copied, computed, and sent its gradients. An earlier trace is
-    /// dropped. It ends after a million events.
+    /// Begins a trace of the following steps: when each device copied, computed, and sent its gradients. An earlier
+    /// trace is dropped. A trace ends after a million events.
     pub fn start_trace(&self) {
         lock(&self.roster).timeline.start_trace();
     }
 
-    /// Writes the trace as a file of Chrome's trace format, for `ui.perfetto.dev` and `chrome://tracing`: a row for the steps, and
-    /// for each device one for what it computes and one for its gradients on their way to the host. *forward* and *backward* end
-    /// when they are recorded; *compute* ends when the device has computed the last gradient.
+    /// Writes the trace as a file of Chrome's trace format, for `ui.perfetto.dev` and `chrome://tracing`. It has a row
+    /// for the steps, and two rows for each device: its computation, and the copies of its gradients to the host.
+    /// *forward* and *backward* end when they are recorded. *compute* ends when the device has computed the last
+    /// gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without [`start_trace`](DataParallel::start_trace); [`Error::Data`] if the file cannot be written.

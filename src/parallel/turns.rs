@@ -7,8 +7,9 @@ use crate::error::{Error, Result};
 use crate::util::sync::lock;
 
 slot! {
-    /// The nets ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline)) in whose calls this thread takes part, by their
-    /// addresses. A call holds the lock of its net, so a call of the same net in it would wait for ever.
+    /// The nets ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline)) in whose calls this thread takes
+    /// part, by their addresses. A call holds the lock of its net. Another call of the same net inside it would wait
+    /// for ever.
     NETS: Vec<usize> = Vec::new()
 }
 

@@ -16,17 +16,17 @@ use crate::util::sync::lock;
 
 /// What the largest element of a bucket is scaled to: half of the largest power of two of an `f16`.
 const LARGEST: f32 = 16_384.0;
-/// A bucket of smaller elements is scaled as one of these, so that the factor is finite.
+/// The smallest maximum by which a bucket is scaled, so that the factor is finite.
 const SMALLEST: f32 = 7.888_609e-31; // 2^-100
 /// The elements that one task widens.
 const PART: usize = 1 << 12;
 
-/// What narrowing has lost of each bucket of one device, on the device, as of the last step that happened. It is added to the
-/// gradients of the next step.
+/// What narrowing has lost of each bucket of one device, on the device, after the last step that succeeded. It is added
+/// to the gradients of the next step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Feedback(Arc<Mutex<Arc<Residuals>>>);
 
-/// What one step has lost. Tensors are not written to: a step that is repeated begins with the same ones.
+/// What one step has lost. These tensors are not written to, so a repeated step begins with the same ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Residuals {
     /// What the device's gradients were multiplied by in that step: its share of the samples, or 1 if losses are sums.
@@ -81,8 +81,8 @@ pub(super) struct Narrowed {
 
 impl Wire {
     /// Adds to a bucket what it lost in the step before, scales it so that no element overflows, and rounds it to halves.
-    ///
-    /// A bucket with an element that is not finite is not scaled, and arrives with such elements. It leaves the residual as it was:
+    /// A bucket with an element that is not finite is not scaled, and arrives with such elements. The residual stays as
+    /// it was, because optimisers skip such a step.
     /// optimisers skip such a step.
     pub fn narrowed(&self, bucket: usize, flat: &Tensor) -> Result<Narrowed> {
         let before = self.before.buckets.get(bucket).and_then(Option::as_ref);
@@ -106,14 +106,15 @@ impl Wire {
 }
 
 impl DataParallel {
-    /// Sets the format in which gradients travel from several devices to the host: [`DType::F32`] if this is not called, or
-    /// [`DType::F16`], which halves the bytes (in PyTorch, `fp16_compress_hook`). Has no effect with one device.
+    /// Sets the format in which gradients are copied from several devices to the host: [`DType::F32`], the default, or
+    /// [`DType::F16`], which halves the bytes (`fp16_compress_hook` in PyTorch). Has no effect with one device.
     ///
-    /// As halves, each bucket is scaled by its largest element, so that none overflows. What rounding has lost stays on the device
-    /// and is added to its gradients in the next step, so that updates are late by a step, and not lost: *error feedback*. That
-    /// is as much memory on each device as the gradients take. `cpu` rounds too, so that the numbers do not depend on where a part of
-    /// the batch is computed. Losses are exact. A gradient that is not finite arrives as such.
-    /// What was lost is not in checkpoints: a resumed run begins without it, and so does a device that rejoins.
+    /// With F16, each bucket is scaled by its largest element, so that no element overflows. What rounding loses stays
+    /// on the device and is added to its gradients in the next step. Updates are thus late by a step, but not lost:
+    /// this is *error feedback*. It takes as much memory on each device as the gradients. `cpu` rounds too, so the
+    /// results do not depend on where a part of the batch is computed. Losses are exact. A gradient that is not finite
+    /// arrives as such. Checkpoints do not contain what was lost: a resumed run begins without it, and so does a device
+    /// that rejoins.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another type.
@@ -137,8 +138,8 @@ impl DataParallel {
     }
 }
 
-/// Returns the `len` elements of a bucket that has arrived as `words`. If a loss, one more word, follows, the elements fill up
-/// `slots`, and the loss comes after them.
+/// Returns the `len` elements of a bucket that has arrived as `words`. With a loss, which is one more word, the
+/// elements are padded to `slots`, and the loss follows them.
 pub(super) fn widened(words: &[u32], len: usize, slots: Option<usize>) -> Result<Tensor> {
     let halves = DType::F16.words(len);
     let (Some(&divisor), loss) = (words.get(halves), words.get(halves + 1)) else {
@@ -193,7 +194,8 @@ mod tests {
         Ok(())
     }
 
-    /// The sum of what arrives in many steps is that of what was sent, also with changing shares; without feedback it is not.
+    /// Over many steps, the sum of what arrives equals the sum of what was sent, also with changing shares. Without
+    /// feedback, it does not.
     #[test]
     fn feedback_makes_up_for_what_was_lost() -> Result<()> {
         for device in &Device::all() {

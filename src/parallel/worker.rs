@@ -32,8 +32,8 @@ pub(super) fn not_started(device: &Device, error: &io::Error) -> Error {
     Error::DeviceUnavailable { device: device.to_string(), reason: format!("its thread could not be started: {error}") }
 }
 
-/// Threads of workers that were dropped, for the next ones: wgpu keeps an entry for each thread that ever used a device, so that a
-/// program which makes many nets must not have a new thread for each.
+/// Threads of dropped workers, for the next ones. wgpu keeps an entry for each thread that ever used a device, so a
+/// program that makes many nets must not have a new thread for each.
 static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
 
 /// A thread that runs jobs in order until the worker is dropped.

@@ -6,15 +6,17 @@ use crate::ops::named;
 use crate::process_group;
 use crate::tensor::Tensor;
 
-/// Returns the mean of a tensor over the parts of a batch that several devices compute, weighted by their samples: for statistics
-/// that a layer of your own keeps in a buffer, so that all devices have the same ones. `x`, of any shape, is a mean over the
-/// samples that the layer sees. All devices must call this equally often. Integers become f32; the result has no gradient.
+/// Returns the mean of a tensor over the parts of a batch that several devices compute, weighted by their samples. Use
+/// it for statistics that a custom layer keeps in a buffer, so that they are the same on all devices. `x`, of any
+/// shape, is a mean over the samples that the layer sees. All devices must call this equally often. Integers become
+/// f32. The result has no gradient.
 ///
-/// Outside a step of a [`DataParallel`](crate::DataParallel), and with one device, it is `x` itself. The micro-batches of a
-/// [`Pipeline`](crate::Pipeline) have means of their own.
+/// Outside a step of a [`DataParallel`](crate::DataParallel), and with one device, returns `x` itself. Each micro-batch
+/// of a [`Pipeline`](crate::Pipeline) has its own mean.
 ///
 /// # Errors
-/// [`Error::Abandoned`](crate::Error::Abandoned) if another device has failed or does not call this; device errors.
+/// [`Error::Abandoned`](crate::Error::Abandoned) if another device has failed or does not call this; errors of the
+/// devices.
 ///
 /// ```
 /// use anygpu::nn::{Buffer, Module};

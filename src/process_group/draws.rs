@@ -1,9 +1,9 @@
 //! Which random words the parts of a batch draw.
 //!
-//! A draw for each sample, such as that of dropout, takes the words that one device over the whole batch would take: each part those
-//! of its samples. A draw for all samples together, such as whether a layer is left out, takes the same words in every part. A
-//! number of elements that is no multiple of a part's samples is one of the second kind. Where it is a multiple by chance, the
-//! parts disagree, and the step is computed again with what they have learnt.
+//! A draw for each sample, such as dropout's, takes the words that one device over the whole batch would take, and each
+//! part takes the words of its samples. A draw for all samples together, such as whether a layer is skipped, takes the
+//! same words in every part. A draw whose number of elements is not a multiple of a part's samples is of the second
+//! kind. If it is a multiple by chance, the parts disagree, and the step is computed again with what they have learnt.
 
 use std::sync::atomic::Ordering;
 
@@ -23,8 +23,8 @@ pub(crate) enum Draws {
 }
 
 impl Draws {
-    /// Returns what the numbers of elements say that parts with these numbers of samples have drawn. `shared` are the draws that
-    /// were known to be for all samples together.
+    /// Returns what parts with these numbers of samples have drawn, given the numbers of elements of their draws.
+    /// `shared` are the draws that were known to be for all samples together.
     pub fn of(parts: &[(usize, &[usize])], shared: &[usize]) -> Draws {
         let Some((samples, first)) = parts.first() else { return Draws::Alike };
         if parts.iter().any(|(_, draws)| draws.len() != first.len()) {
@@ -48,7 +48,7 @@ impl Draws {
     }
 }
 
-/// Returns whether a part with so many samples takes a draw for one for each of them.
+/// Returns whether a part with so many samples treats a draw as a draw for each sample.
 fn is_by_sample(count: usize, samples: usize) -> bool {
     count.is_multiple_of(samples.max(1))
 }

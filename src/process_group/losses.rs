@@ -111,8 +111,8 @@ impl Rank {
     }
 }
 
-/// Returns the mean of the losses of single elements: in a step over several parts of a batch, this part's term of the mean over
-/// all of them.
+/// Returns the mean of the losses of single elements. In a step over several parts of a batch, returns this part's term
+/// of the mean over all of them.
 pub(crate) fn mean(losses: &Tensor) -> Result<Tensor> {
     let Some((rank, step)) = of_step() else { return losses.mean_all() };
     let count = losses.elem_count();
@@ -126,21 +126,21 @@ pub(crate) fn mean(losses: &Tensor) -> Result<Tensor> {
 /// Returns the sum of the losses of single elements.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] in a step whose losses are means: a sum of one part's samples, taken as a mean, would be divided by the
-/// number of parts.
+/// [`Error::InvalidArgument`] in a step whose losses are means: the sum over one part's samples, treated as a mean,
+/// would be divided by the number of parts.
 pub(crate) fn sum(losses: &Tensor) -> Result<Tensor> {
     match of_step() {
         Some((_, step)) if !step.summed => Err(Error::argument(
             "loss",
-            "the sum over the samples of one part is not the mean that the step takes the loss for. Sum over the whole batch by \
+            "the step expects a mean, but this loss is a sum over the samples of one part. Sum over the whole batch by \
              with_summed_losses() of the net, or divide the losses of Reduction::None by the part's number of samples yourself",
         )),
         _ => losses.sum_all(),
     }
 }
 
-/// Returns `Σ losses / Σ weights`, of losses that were multiplied by their weights: in a step over several parts of a batch, this
-/// part's term of the quotient over all of them.
+/// Returns `Σ losses / Σ weights`, of losses that were multiplied by their weights. In a step over several parts of a
+/// batch, returns this part's term of the quotient over all of them.
 pub(crate) fn weighted_mean(losses: &Tensor, weights: &Tensor) -> Result<Tensor> {
     let weights = weights.detach().sum_all()?;
     match of_step() {

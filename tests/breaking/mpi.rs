@@ -176,7 +176,7 @@ fn a_rank_that_fails_ends_the_job_with_a_message() {
     let folder = tempfile::tempdir().expect("a folder");
     for (mode, devices, messages) in [
         ("fails", ["cpu", "cpu/1"], ["error: rank 1 on ", "a fault on purpose"]),
-        ("differs", ["cpu", "cpu"], ["the parameters of rank 1 differ from those of rank 0", "before step 0"]),
+        ("differs", ["cpu", "cpu"], ["the parameters of rank 1 and rank 0 differ", "before step 0"]),
         ("skips", ["cpu", "cpu/1"], ["error: rank", "different layers or losses"]),
         ("ends", ["cpu", "cpu"], ["error: rank 1 on ", "a panic ended this rank"]),
         ("leaves", ["cpu", "cpu"], ["exiting improperly", "rank 1"]),

@@ -263,7 +263,7 @@ fn names_of_pytorchs_wrappers_are_read_and_other_prefixes_named() -> Result<()> 
     for strict in [true, false] {
         let error = other.load_state_dict(&lightning, strict).unwrap_err().to_string();
         assert!(error.contains("missing in the state (8): conv.weight"), "{error}");
-        assert!(error.ends_with("Load state.under(\"model.\"): its names are those of the module"), "{error}");
+        assert!(error.ends_with("Load state.under(\"model.\"): its names are the module's names"), "{error}");
         let error = other.load_state_dict(&lightning.under("model.").under("fc."), strict).unwrap_err().to_string();
         assert!(error.ends_with("Load state.add_prefix(\"fc.\"): the module has all of its names"), "{error}");
         // No prefix is right, or several are.

@@ -21,7 +21,7 @@ pub(super) enum Known {
     Encode,
     /// `torch.float32` and so on.
     DType(FileDType, &'static str),
-    /// A class of storages: its element type, or `None` for bytes whose type the tensor has.
+    /// A class of storages: its element type. `None` for a storage of bytes, where the tensor has the type.
     Storage(Option<FileDType>),
     /// `torch._utils._rebuild_tensor` and similar functions.
     Tensor(Rebuild),
@@ -186,7 +186,7 @@ impl Machine<'_> {
         Ok(self.make(object))
     }
 
-    /// Sets the attributes of an object. Those of a dict (`_metadata`), a tensor or a text are not needed.
+    /// Sets the attributes of an object. The attributes of a dict (`_metadata`), a tensor or a text are not needed.
     pub(super) fn build(&mut self, object: Ref, attributes: Ref) -> Step<()> {
         match self.objects[object] {
             Object::Dict(_) | Object::Tensor(_) | Object::Text(_) | Object::Unsupported(_) => Ok(()),
@@ -195,8 +195,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The storage of a persistent id, `('storage', class, key, location, count)`; in the old format also with a part
-    /// of it.
+    /// Returns the storage of a persistent id, `('storage', class, key, location, count)`. In the old format, the id
+    /// also has a part of the storage.
     pub(super) fn storage(&self, id: Ref) -> Step<PickleStorage> {
         let Object::Tuple(parts) = &self.objects[id] else {
             return Err("its pickle has a storage without a description".into());

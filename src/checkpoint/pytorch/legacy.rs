@@ -49,7 +49,7 @@ fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a
     let mut sizes: HashMap<&str, usize> = HashMap::new();
     for object in &machine.objects {
         if let Object::Storage(storage) = object {
-            // A storage without an element type is one of bytes.
+            // A storage without an element type is a storage of bytes.
             sizes.insert(&storage.key, storage.file_dtype.map_or(1, FileDType::size));
         }
     }

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::nn::moved;
 use crate::tensor::Tensor;
 
-/// The error of a file of a big-endian machine.
+/// The error for a file of a big-endian machine.
 const BIG_ENDIAN: &str = "its numbers are big-endian, which is not read: load it with PyTorch on a machine that is not, and save it \
     again (torch.save(torch.load(path), path))";
 
@@ -83,14 +83,14 @@ fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue
     check_held(made.iter(), device)?;
     let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
     let tensors = places.into_iter().map(|(at, place)| (at, made[place].clone())).collect();
-    // A reference takes at least a byte of the file, and mostly two, such as one to a text in Python's memo: labels of
-    // up to 32 characters may be repeated any number of times. The constants are for small files.
+    // A reference takes at least one byte of the file, and mostly two, such as a reference to a text in Python's memo.
+    // So labels of up to 32 characters may be repeated any number of times. The constants are for small files.
     let (nodes, text) = (file.saturating_add(1 << 16), file.saturating_mul(16).saturating_add(1 << 20));
     Tree { objects: &objects, tensors, skipped, nodes, text }.value(root, 0)
 }
 
-/// Turns references into values. An object that contains itself is refused for its depth, and one that repeats another
-/// many times for its size.
+/// Turns references into values. An object that contains itself is refused for its depth. An object that repeats
+/// another many times is refused for its size.
 struct Tree<'a> {
     objects: &'a [Object],
     tensors: HashMap<Ref, Tensor>,
@@ -154,7 +154,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// A skipped value, whose reason counts as text.
+    /// Returns a skipped value. Its reason counts as text.
     fn skip(&mut self, reason: String) -> Result<PickleValue, Fault> {
         self.text = self.text.checked_sub(reason.len()).ok_or("it repeats the same objects too often")?;
         Ok(PickleValue::Skipped(reason))

@@ -10,7 +10,7 @@ use super::pickle::{Machine, Object, Ref, Step, whole};
 use crate::checkpoint::file_dtype::FileDType;
 
 impl Machine<'_> {
-    /// The result of `numpy.dtype(name, …)`; of a type that is not read, `None`.
+    /// Returns the result of `numpy.dtype(name, …)`, or `None` for a type that is not read.
     pub(super) fn numpy_dtype(&self, name: Ref) -> Step<Object> {
         Ok(Object::NumpyType(match self.text_of(name)? {
             "f8" => Some(FileDType::F64),
@@ -41,7 +41,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The result of `numpy.core.multiarray.scalar(dtype, bytes)`.
+    /// Returns the result of `numpy.core.multiarray.scalar(dtype, bytes)`.
     pub(super) fn numpy_scalar(&self, dtype: Ref, data: Ref) -> Step<Object> {
         let (file_dtype, bytes) = match (&self.objects[dtype], &self.objects[data]) {
             (Object::NumpyType(Some(file_dtype)), Object::Bytes(bytes)) if bytes.len() == file_dtype.size() => {

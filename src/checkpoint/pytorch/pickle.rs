@@ -1,7 +1,7 @@
 //! The pickle machine: a stack, a memo, and objects that are plain data. It calls nothing.
 //!
-//! The opcodes are those of CPython's `Lib/pickle.py`, protocols 0 to 5. The callables that PyTorch needs are a closed
-//! list in [`calls`](super::calls); any other name is an error.
+//! The opcodes are the opcodes of CPython's `Lib/pickle.py`, protocols 0 to 5. The callables that PyTorch needs are a
+//! closed list in [`calls`](super::calls); any other name is an error.
 //!
 //! Every opcode takes a byte of the file, makes at most one object, and copies at most what it takes off the stack.
 //! Further copies are limited by [`Machine::spend`], so that time and memory are linear in the size of the file.
@@ -13,9 +13,9 @@ use super::tensors::{PickleStorage, TensorView};
 use crate::checkpoint::file_dtype::FileDType;
 use crate::checkpoint::{Fault, text as quoted};
 
-/// The least bytes of an object in a file that Python wrote: objects of fewer bytes are shared by all their uses.
+/// The minimum bytes per object in a file that Python wrote: objects of fewer bytes are shared by all their uses.
 const BYTES_PER_OBJECT: usize = 3;
-/// Objects that a file of any size may have.
+/// The number of objects that a file of any size may have.
 const OBJECTS: usize = 4096;
 
 /// The index of an object.
@@ -40,7 +40,7 @@ pub(super) enum Object {
     Known(Known),
     Storage(Box<PickleStorage>),
     Tensor(Box<TensorView>),
-    /// A dtype of NumPy; `None` for one that is not read.
+    /// A dtype of NumPy; `None` for a dtype that is not read.
     NumpyType(Option<FileDType>),
     /// A value that is skipped, and its description.
     Unsupported(&'static str),
@@ -48,7 +48,7 @@ pub(super) enum Object {
 
 pub(super) type Step<T> = Result<T, Fault>;
 
-/// Runs one pickle after the other of a file.
+/// Runs the pickles of a file, one after the other.
 pub(super) struct Machine<'a> {
     file: &'a [u8],
     at: usize,
@@ -59,7 +59,7 @@ pub(super) struct Machine<'a> {
     memo: HashMap<u64, Ref>,
     /// Immutable objects by the one or two bytes that make them.
     shared: HashMap<[u8; 2], Ref>,
-    /// The limit of objects, and of entries of the memo.
+    /// The limit on the number of objects, and of entries of the memo.
     most: usize,
     /// The number of references and bytes that may still be copied.
     budget: usize,

@@ -19,14 +19,14 @@ pub(super) enum Rebuild {
     FromType,
 }
 
-/// The words of a tensor besides its sizes.
+/// The number of words of a tensor besides its sizes.
 const VIEW: usize = 16;
 
 impl Machine<'_> {
-    /// The tensor of a call, or what is skipped instead of it. Every argument is used or checked.
+    /// Returns the tensor of a call, or what is skipped instead of it. Every argument is used or checked.
     pub(super) fn rebuilt(&mut self, rebuild: Rebuild, arguments: &[Ref]) -> Step<Ref> {
         match (rebuild, arguments) {
-            // The last argument, if there is one, are attributes of Python, which no tensor has here.
+            // The last argument, if there is one, holds attributes of Python, which tensors do not have here.
             (Rebuild::Parameter, [tensor, rest @ ..]) if rest.len() <= 3 => match self.objects[*tensor] {
                 Object::Tensor(_) | Object::Unsupported(_) => {
                     self.check_gradient(&rest[..rest.len().min(2)])?;
@@ -34,7 +34,7 @@ impl Machine<'_> {
                 }
                 _ => Err("its pickle makes a parameter of another kind of object than a tensor".into()),
             },
-            // As above: the last are attributes.
+            // As above, the last argument holds attributes.
             (Rebuild::FromType, [call, class, inner, rest @ ..]) if rest.len() <= 1 => {
                 if !matches!(self.objects[*class], Object::Known(Known::Type)) {
                     return Err("its pickle makes a tensor of an unknown class".into());
@@ -73,7 +73,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks `requires_grad`, which is not needed, since what is read is outside of the graph, and `backward_hooks`.
+    /// Checks `requires_grad`, which is not needed because the result is outside the graph, and `backward_hooks`.
     fn check_gradient(&self, arguments: &[Ref]) -> Step<()> {
         match arguments.first().map(|&at| &self.objects[at]) {
             None | Some(Object::Bool(_)) => {}
@@ -88,7 +88,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns whether a tensor's elements have the other sign in its storage, by PyTorch's metadata of a tensor.
+    /// Returns whether a tensor's elements are stored with the opposite sign, from PyTorch's metadata of the tensor.
     fn is_negative(&mut self, metadata: Option<&Ref>) -> Step<bool> {
         let entries = match metadata.map(|&at| &self.objects[at]) {
             None | Some(Object::None) => return Ok(false),

@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 pub(super) struct PickleStorage {
     /// Its name in the file.
     pub key: Arc<str>,
-    /// `None` for bytes: the tensor has the type.
+    /// `None` for a storage of bytes: the tensor has the type.
     pub file_dtype: Option<FileDType>,
     /// The number of elements.
     pub count: usize,
@@ -30,11 +30,11 @@ pub(super) struct TensorView {
     pub offset: usize,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
-    /// Whether it is a view of the numbers with the other sign.
+    /// Whether it is a view with the opposite sign.
     pub negative: bool,
 }
 
-/// Makes tensors, each view of a storage once. Their total size is limited to a multiple of the size of the file.
+/// Makes tensors, each view of a storage once. Their total size is limited to a multiple of the file's size.
 pub(super) struct Tensors<'a> {
     storages: HashMap<String, &'a [u8]>,
     made: HashMap<TensorView, Tensor>,
@@ -46,12 +46,12 @@ pub(super) struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     /// Creates it for a file of `file` bytes.
     pub fn new(storages: HashMap<String, &'a [u8]>, file: usize) -> Tensors<'a> {
-        // Eight, because bytes can become words of four, and a weight can have two names.
+        // Eight, because one byte can become a word of four bytes, and a weight can have two names.
         let budget = file.saturating_mul(8).saturating_add(1 << 16);
         Tensors { storages, made: HashMap::new(), budget, file }
     }
 
-    /// The tensor on `cpu`.
+    /// Returns the tensor on `cpu`.
     pub fn make(&mut self, view: &TensorView) -> Result<Tensor, Fault> {
         if let Some(tensor) = self.made.get(view) {
             return Ok(tensor.clone());
@@ -81,7 +81,7 @@ impl<'a> Tensors<'a> {
         Ok(tensor)
     }
 
-    /// The bytes of a storage, or of a part of it.
+    /// Returns the bytes of a storage, or of a part of it.
     fn data(&self, view: &TensorView) -> Result<&'a [u8], Fault> {
         let PickleStorage { key, file_dtype, count, part } = &view.storage;
         let data = *self.storages.get(&**key).ok_or_else(|| format!("the storage {} is missing", text(key)))?;
@@ -99,7 +99,7 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// The layout of the elements in a storage of `bytes` bytes. Elements outside of it are an error.
+/// Returns the layout of the elements in a storage of `bytes` bytes. Elements outside the storage are an error.
 fn layout(view: &TensorView, bytes: usize) -> Result<Layout, Fault> {
     let TensorView { shape, strides, offset, file_dtype, .. } = view;
     let wrong = || {

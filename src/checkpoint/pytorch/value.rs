@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::Tensor;
 
-/// A value of a PyTorch file: an object of Python as plain data.
+/// A value of a PyTorch file: a Python object as plain data.
 ///
 /// ```no_run
 /// use anygpu::{Device, checkpoint};
@@ -39,13 +39,13 @@ pub enum PickleValue {
     Dict(Vec<(PickleValue, PickleValue)>),
     /// A tensor or a parameter.
     Tensor(Tensor),
-    /// A value that this crate has no type for, and the reason: a complex tensor, one of 8-bit floats, a sparse or quantised
+    /// A value that this crate has no type for, with the reason: a complex or 8-bit float tensor, a sparse or quantised
     /// tensor, an integer beyond 64 bits, a NumPy array.
     Skipped(String),
 }
 
 impl PickleValue {
-    /// Returns the value of a dict under a string.
+    /// Returns the value of a dict under a string key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&PickleValue> {
         let PickleValue::Dict(entries) = self else { return None };
@@ -53,7 +53,7 @@ impl PickleValue {
         entries.iter().rev().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value)
     }
 
-    /// Returns the items of a list or a tuple.
+    /// Returns the items, if it is a list or a tuple.
     #[must_use]
     pub fn items(&self) -> Option<&[PickleValue]> {
         match self {
@@ -62,7 +62,7 @@ impl PickleValue {
         }
     }
 
-    /// Returns an integer.
+    /// Returns the value, if it is an integer.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self {
@@ -71,7 +71,7 @@ impl PickleValue {
         }
     }
 
-    /// Returns a number.
+    /// Returns the value, if it is a number.
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self {
@@ -81,7 +81,7 @@ impl PickleValue {
         }
     }
 
-    /// Returns a string.
+    /// Returns the value, if it is a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -90,7 +90,7 @@ impl PickleValue {
         }
     }
 
-    /// Returns a tensor.
+    /// Returns the value, if it is a tensor.
     #[must_use]
     pub fn as_tensor(&self) -> Option<&Tensor> {
         match self {
@@ -99,7 +99,7 @@ impl PickleValue {
         }
     }
 
-    /// Returns the values that were skipped, each by its dotted name (`optimizer.state.0.scale`) and the reason.
+    /// Returns the values that were skipped, each with its dotted name (`optimizer.state.0.scale`) and the reason.
     #[must_use]
     pub fn skipped(&self) -> Vec<(String, &str)> {
         let mut found = Vec::new();
@@ -144,8 +144,8 @@ impl PickleValue {
         }
     }
 
-    /// Returns the tensors of a dict of names and tensors, which is what `model.state_dict()` returns. Numbers and
-    /// skipped values among them are not in it: [`StateDict::skipped`] names them, and so does a warning in the log.
+    /// Returns the tensors of a dict of names and tensors, such as `model.state_dict()` returns. Numbers and skipped
+    /// values are left out: [`StateDict::skipped`] lists them, and a warning is logged.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming any other value, and for a dict with values but without a tensor.
@@ -180,10 +180,10 @@ impl PickleValue {
         Ok(state)
     }
 
-    /// Returns all tensors and numbers under dotted names, numbers as tensors, a list of numbers as one:
-    /// `optimizer.state_dict()` of PyTorch becomes what
-    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, bytes and `None` are omitted, and
-    /// [`StateDict::skipped`] names the values that were skipped.
+    /// Returns all tensors and numbers under dotted names. A number becomes a tensor, and so does a list of numbers.
+    /// The result for PyTorch's `optimizer.state_dict()` can be given to
+    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict). Text, bytes and `None` are omitted.
+    /// [`StateDict::skipped`] lists the skipped values.
     ///
     /// ```no_run
     /// use anygpu::optim::{Adam, Optimizer};
@@ -251,8 +251,7 @@ impl PickleValue {
         }
     }
 
-    /// The state of a model: the value itself, or the value under `state_dict`,
-    /// `model_state_dict` or `model`.
+    /// Returns the state of a model: the value itself, or the value under `state_dict`, `model_state_dict` or `model`.
     pub(in crate::checkpoint) fn find_state_dict(&self) -> Result<StateDict, String> {
         let known = ["state_dict", "model_state_dict", "model"];
         if let Some(inner) =

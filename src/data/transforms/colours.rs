@@ -3,10 +3,11 @@ use crate::data::{Array, Random};
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 
-/// Changes brightness, contrast, saturation and hue by random factors, in random order, as torchvision's `ColorJitter`.
+/// Changes brightness, contrast, saturation and hue by random factors, in random order, like torchvision's
+/// `ColorJitter`.
 ///
-/// Takes images `[3, H, W]` or `[1, H, W]` of u8, or of f32 from 0 to 1. Of one channel, saturation and hue stay. Nothing is
-/// changed by default.
+/// Takes images `[3, H, W]` or `[1, H, W]` of u8, or of f32 from 0 to 1. With one channel, saturation and hue are not
+/// changed. By default, nothing is changed.
 ///
 /// ```
 /// use anygpu::data::transforms::{ColorJitter, Transform};
@@ -34,28 +35,28 @@ impl ColorJitter {
         ColorJitter::default()
     }
 
-    /// Sets the range of the factor of brightness: from `1 − amount` (at least 0) to `1 + amount`.
+    /// Sets the range of the brightness factor: from `1 − amount` (at least 0) to `1 + amount`.
     #[must_use]
     pub fn brightness(mut self, amount: f32) -> ColorJitter {
         self.brightness = amount;
         self
     }
 
-    /// Sets the range of the factor of contrast: from `1 − amount` (at least 0) to `1 + amount`.
+    /// Sets the range of the contrast factor: from `1 − amount` (at least 0) to `1 + amount`.
     #[must_use]
     pub fn contrast(mut self, amount: f32) -> ColorJitter {
         self.contrast = amount;
         self
     }
 
-    /// Sets the range of the factor of saturation: from `1 − amount` (at least 0) to `1 + amount`.
+    /// Sets the range of the saturation factor: from `1 − amount` (at least 0) to `1 + amount`.
     #[must_use]
     pub fn saturation(mut self, amount: f32) -> ColorJitter {
         self.saturation = amount;
         self
     }
 
-    /// Sets the range of the turn of the hue: from `−amount` to `amount` of the circle of colours, at most 0.5.
+    /// Sets the range of the hue shift: from `−amount` to `amount` of the colour circle. `amount` is at most 0.5.
     #[must_use]
     pub fn hue(mut self, amount: f32) -> ColorJitter {
         self.hue = amount;
@@ -142,7 +143,8 @@ fn values(image: &Array) -> Result<Vec<f32>> {
     Ok(values)
 }
 
-/// An image as floats, from 0 to 255 if it has bytes, of which each change makes whole numbers again, as torchvision does.
+/// An image as floats. If it has bytes, the floats are from 0 to 255, and each change makes them integers again, as
+/// torchvision does.
 struct Pixels {
     values: Vec<f32>,
     plane: usize,
@@ -203,7 +205,7 @@ impl Pixels {
         for i in 0..self.plane {
             let [h, s, v] = hsv([0, 1, 2].map(|channel| self.values[channel * self.plane + i] / most));
             for (channel, value) in rgb([(h + turn).rem_euclid(1.0), s, v]).into_iter().enumerate() {
-                // As torchvision makes bytes of floats.
+                // torchvision converts floats to bytes this way.
                 self.values[channel * self.plane + i] =
                     if self.bytes { (value * (256.0 - 1e-3)).trunc() } else { value };
             }

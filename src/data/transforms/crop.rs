@@ -3,7 +3,8 @@ use crate::data::{Array, Random};
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 
-/// Crops `[height, width]` pixels from the middle, as torchvision's `CenterCrop`. A smaller image is padded with zeros.
+/// Crops `[height, width]` pixels from the middle, like torchvision's `CenterCrop`. A smaller image is padded with
+/// zeros.
 ///
 /// ```
 /// use anygpu::data::transforms::{CenterCrop, Transform};
@@ -39,7 +40,7 @@ impl Transform for CenterCrop {
     }
 }
 
-/// Crops `[height, width]` pixels from a random position, uniformly distributed, as torchvision's `RandomCrop`.
+/// Crops `[height, width]` pixels from a random position, uniformly distributed, like torchvision's `RandomCrop`.
 /// [`padding`](RandomCrop::padding) pads the image with zeros first: the usual augmentation of CIFAR-10 is
 /// `RandomCrop::new([32, 32]).padding(4)`.
 ///
@@ -94,7 +95,7 @@ impl Transform for RandomCrop {
     }
 }
 
-/// The window of `size` pixels from `[top, left]` on, with zeros outside of the image.
+/// Returns the window of `size` pixels from `[top, left]` on, with zeros outside the image.
 pub(super) fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
     let [c, h, w] = image.image_size(what)?;
     if size.contains(&0) {
@@ -103,10 +104,10 @@ pub(super) fn window(image: Array, what: &'static str, [top, left]: [isize; 2], 
     if [top, left] == [0, 0] && size == [h, w] {
         return Ok(image);
     }
-    // Of one dimension: where the image begins in the result, where the result begins in the image, and the length that
-    // they share.
+    // For one dimension: where the image begins in the result, where the result begins in the image, and the length
+    // that they share.
     let overlap = |start: isize, size: usize, len: usize| {
-        // Padding can be wider than the result, which then lies outside of the image.
+        // Padding can be wider than the result, which then is outside the image.
         let (to, from) = (((-start).max(0) as usize).min(size), (start.max(0) as usize).min(len));
         (to, from, (size - to).min(len - from))
     };

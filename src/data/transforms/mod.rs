@@ -1,8 +1,8 @@
-//! Transforms of images before they become batches: sizes, crops, flips, standardisation. They run on the host, in the
-//! threads of the loader.
+//! Transforms of images before they become batches: sizes, crops, flips, colours, standardisation. They run on the
+//! host, in the threads of the loader.
 //!
 //! An image is an [`Array`] `[C, H, W]`. The random choices of a transform depend on the sample and the epoch, not on
-//! the number of workers. Names and results are those of torchvision.
+//! the number of workers. Names and results are the same as in torchvision.
 
 mod colours;
 mod crop;
@@ -22,7 +22,7 @@ pub use pixels::{Normalize, RandomHorizontalFlip, ToFloat};
 pub use resize::Resize;
 pub use resized_crop::RandomResizedCrop;
 
-/// A transform of an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are transforms too.
+/// A transform of an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are also transforms.
 ///
 /// ```
 /// use anygpu::data::transforms::Transform;
@@ -41,7 +41,7 @@ pub trait Transform: Send + Sync {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) and
-    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) for an image that the transform does not take.
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) for an image that the transform does not accept.
     fn apply(&self, image: Array, random: &mut Random) -> Result<Array>;
 }
 

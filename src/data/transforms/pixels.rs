@@ -44,8 +44,8 @@ pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(scaled)
 }
 
-/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. One value applies to all channels; a deviation
-/// of 0 (all pixels equal) is replaced by 1.
+/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. A single value applies to all channels. A
+/// standard deviation of 0 (all pixels equal) is replaced by 1.
 ///
 /// ```
 /// use anygpu::data::transforms::{Normalize, Transform};
@@ -63,7 +63,7 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// Creates a standardisation by the mean and the deviation of each channel.
+    /// Creates a standardisation by the mean and the standard deviation of each channel.
     pub fn new(mean: impl Into<Vec<f32>>, std: impl Into<Vec<f32>>) -> Normalize {
         let std = std.into().into_iter().map(|std| if std == 0.0 { 1.0 } else { std }).collect();
         Normalize { mean: mean.into(), std }
@@ -75,7 +75,7 @@ impl Normalize {
         &self.mean
     }
 
-    /// Returns the deviations.
+    /// Returns the standard deviations.
     #[must_use]
     pub fn std(&self) -> &[f32] {
         &self.std

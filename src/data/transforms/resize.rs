@@ -4,11 +4,11 @@ use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 
-/// Resizes an f32 image bilinearly, as torchvision's `Resize` of a tensor.
+/// Resizes an f32 image bilinearly, like torchvision's `Resize` on a tensor.
 ///
-/// Borders are aligned (`align_corners=False`). Shrinking averages over all pixels that a new one covers (with the
-/// weights of a triangle as wide as two new pixels), as torchvision does by default; with
-/// [`antialias(false)`](Resize::antialias) it uses two neighbours only, and is then the same as
+/// Borders are aligned (`align_corners=False`). Shrinking averages over all pixels that a new pixel covers, with the
+/// weights of a triangle as wide as two new pixels, as torchvision does by default. With
+/// [`antialias(false)`](Resize::antialias) it uses only two neighbours, and then equals
 /// [`Tensor::interpolate`](crate::Tensor::interpolate) with [`Interpolation::Linear`](crate::Interpolation::Linear).
 /// Enlarging is the same with both.
 ///
@@ -45,7 +45,7 @@ impl Resize {
         Resize { size: Size::Exactly(size), antialias: true }
     }
 
-    /// Creates a resize of the shorter side to `side` pixels and of the longer one in proportion (rounded down), as
+    /// Creates a resize of the shorter side to `side` pixels and of the longer side in proportion (rounded down), like
     /// torchvision's `Resize(side)`.
     #[must_use]
     pub fn shorter(side: usize) -> Resize {
@@ -108,16 +108,16 @@ fn dot(weights: &[f32], pixels: &[f32]) -> f32 {
     weights.iter().zip(pixels).map(|(weight, pixel)| weight * pixel).sum()
 }
 
-/// For each new pixel of a line: the pixels that it is a weighted mean of, and their weights.
+/// For each new pixel of a line: the pixels whose weighted mean it is, and their weights.
 struct Taps {
-    /// Of each new pixel: the first pixel, and the start and end of its weights.
+    /// For each new pixel: the first pixel, and the start and end of its weights.
     spans: Vec<(usize, usize, usize)>,
     weights: Vec<f32>,
 }
 
 impl Taps {
     fn new(len: usize, size: usize, antialias: bool) -> Result<Taps> {
-        // A new pixel has two neighbours, or all pixels within two new ones and a part of one more at each end.
+        // A new pixel has two neighbours, or all pixels within two new pixels and a part of one more at each end.
         let weights = len.saturating_add(size).saturating_mul(2);
         let mut taps = Taps { spans: with_room(size)?, weights: with_room(weights)? };
         let scale = len as f64 / size as f64;
@@ -139,7 +139,7 @@ impl Taps {
         if first + 1 < len { self.push(first, &[1.0 - weight, weight]) } else { self.push(first, &[1.0]) }
     }
 
-    /// All pixels within `scale` of `centre`, weighted by 1 − distance / scale and divided by the sum: PyTorch's
+    /// Adds all pixels within `scale` of `centre`, weighted by 1 − distance / scale and divided by the sum: PyTorch's
     /// `_compute_weights_aa` (aten/src/ATen/native/cpu/UpSampleKernel.cpp).
     fn triangle(&mut self, centre: f64, scale: f64, len: usize) {
         let first = (centre - scale + 0.5).max(0.0) as usize;

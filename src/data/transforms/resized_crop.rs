@@ -3,14 +3,14 @@ use super::{Resize, Transform};
 use crate::data::{Array, Random};
 use crate::error::{Error, Result};
 
-/// How often a part is drawn before the middle is taken.
+/// The number of draws before the middle is taken.
 const TRIES: usize = 10;
 
-/// Crops a part of random size, proportions and position from an f32 image, and resizes it to `[height, width]`, as torchvision's
-/// `RandomResizedCrop`: the usual augmentation of ImageNet.
+/// Crops a part of random size, proportions and position from an f32 image, and resizes it to `[height, width]`, like
+/// torchvision's `RandomResizedCrop`. This is the usual augmentation of ImageNet.
 ///
-/// The part has from 0.08 to all of the area, and a width of 3/4 to 4/3 of its height. If no such part is found in ten draws, it
-/// is the largest of the nearest proportions in the middle. The resize is that of [`Resize`].
+/// The part has from 0.08 to all of the area, and a width of 3/4 to 4/3 of its height. If ten draws find no such part,
+/// the largest part in the middle with the nearest proportions is taken. The part is resized like with [`Resize`].
 ///
 /// ```
 /// use anygpu::data::transforms::{RandomResizedCrop, Transform};
@@ -37,21 +37,21 @@ impl RandomResizedCrop {
         RandomResizedCrop { size, scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0], antialias: true }
     }
 
-    /// Sets the least and the largest area of the part, as shares of the image.
+    /// Sets the minimum and the maximum area of the part, as fractions of the image. The defaults are 0.08 and 1.
     #[must_use]
     pub fn scale(mut self, least: f32, most: f32) -> RandomResizedCrop {
         self.scale = [least, most];
         self
     }
 
-    /// Sets the least and the largest width of the part, as shares of its height.
+    /// Sets the minimum and the maximum ratio of the part's width to its height. The defaults are 3/4 and 4/3.
     #[must_use]
     pub fn ratio(mut self, least: f32, most: f32) -> RandomResizedCrop {
         self.ratio = [least, most];
         self
     }
 
-    /// Sets whether shrinking averages over all pixels, as [`Resize::antialias`]. The default is true.
+    /// Sets whether shrinking averages over all pixels, like [`Resize::antialias`]. The default is true.
     #[must_use]
     pub fn antialias(mut self, antialias: bool) -> RandomResizedCrop {
         self.antialias = antialias;

@@ -1,4 +1,4 @@
-//! Attention with several heads, and the layers of transformers, which are made of it.
+//! Multi-head attention, and the layers of transformers, which use it.
 
 mod transformer;
 
@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::ops::Attention;
 use crate::tensor::Tensor;
 
-/// Attention with several heads (Vaswani et al., "Attention is all you need", 2017), with the parameters of PyTorch's
-/// layer: `in_proj_weight: [3 E, E]`, `in_proj_bias: [3 E]` (queries, keys, values), `out_proj.weight: [E, E]`,
+/// Multi-head attention (Vaswani et al., "Attention is all you need", 2017), with the parameters of PyTorch's layer:
+/// `in_proj_weight: [3 E, E]`, `in_proj_bias: [3 E]` (queries, keys, values), `out_proj.weight: [E, E]`,
 /// `out_proj.bias: [E]`. Batches come first (`batch_first=True`).
 ///
 /// [`forward`](Module::forward) computes self-attention, `[N, L, E]` → `[N, L, E]`.
@@ -46,7 +46,8 @@ pub struct MultiheadAttention {
 
 impl MultiheadAttention {
     /// Creates a layer with `heads` heads for vectors of `width` (E) elements. As in PyTorch, `in_proj_weight` is
-    /// initialised with Xavier's uniform rule, `out_proj.weight` like that of a [`Linear`], and the biases with zeros.
+    /// initialised with Xavier's uniform rule, `out_proj.weight` like the weight of a [`Linear`], and the biases with
+    /// zeros.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `heads` divides `width` and neither is 0.
@@ -94,7 +95,7 @@ impl MultiheadAttention {
     /// key, which is the opposite of PyTorch's layer. [`Attention::key_padding_mask`] hides padding, as in PyTorch.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes; those of [`Tensor::attention`].
+    /// [`Error::ShapeMismatch`] for other shapes; the errors of [`Tensor::attention`].
     pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
         let width = self.out_proj.weight().shape()[0];
         for x in [queries, keys, values] {

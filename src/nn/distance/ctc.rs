@@ -11,11 +11,12 @@ use crate::tensor::Tensor;
 
 const NAME: &str = "ctc_loss";
 
-/// The loss of sequences without an alignment (Graves et al., "Connectionist temporal classification", 2006): minus the logarithm
-/// of the probability of all ways to write the labels of a sequence over its steps, with blanks between them, as PyTorch's
-/// `CTCLoss`.
+/// The loss of sequences without an alignment (Graves et al., "Connectionist temporal classification", 2006), like
+/// PyTorch's `CTCLoss`. It is the negative logarithm of the probability of a sequence's labels. That probability is the
+/// sum over all ways to place the labels on the steps, with blanks between them.
 ///
-/// The log-probabilities are read back, and losses and gradients are computed on the host in f64, a sequence per thread.
+/// The log-probabilities are read back. Losses and gradients are computed on the host in f64, with one thread per
+/// sequence.
 ///
 /// # Example
 /// ```
@@ -36,8 +37,8 @@ pub struct CTCLoss {
 }
 
 impl CTCLoss {
-    /// Creates the loss with PyTorch's defaults: the blank is class 0, and the result is the mean over the sequences of the loss
-    /// of each divided by the number of its labels.
+    /// Creates the loss with PyTorch's defaults. The blank is class 0. The loss of each sequence is divided by the
+    /// number of its labels, and the result is the mean over the sequences.
     pub fn new() -> CTCLoss {
         CTCLoss::default()
     }
@@ -48,28 +49,31 @@ impl CTCLoss {
         self
     }
 
-    /// Sets how the losses of the sequences are combined. The mean divides each by the number of its labels first.
+    /// Sets how the losses of the sequences are combined. For the mean, each loss is first divided by the number of the
+    /// sequence's labels.
     pub fn reduction(mut self, reduction: Reduction) -> CTCLoss {
         self.reduction = reduction;
         self
     }
 
-    /// Makes a loss of a sequence that is too short for its labels 0, with a gradient of 0. It is infinite otherwise, and its
-    /// gradient NaN.
+    /// Sets the loss and the gradient of a sequence that is too short for its labels to 0. Otherwise, the loss is
+    /// infinite, and the gradient is NaN.
     pub fn zero_infinity(mut self) -> CTCLoss {
         self.zero_infinity = true;
         self
     }
 
-    /// Returns the loss of `log_probs: [T, N, C]`, the results of a log-softmax over the classes, and `targets: [N, S]`, of u32,
-    /// i32, u8 or i64. Of sequence n, the first `input_lengths[n]` steps and the first `target_lengths[n]` labels count. Returns
-    /// a scalar, or `[N]` without reduction.
+    /// Returns the loss of `log_probs: [T, N, C]`, the results of a log-softmax over the classes, and
+    /// `targets: [N, S]`, of u32, i32, u8 or i64. For sequence n, the first `input_lengths[n]` steps and the first
+    /// `target_lengths[n]` labels count. Returns a scalar, or `[N]` without reduction.
     ///
-    /// The gradient is that of the function of log-probabilities. Through a log-softmax it is PyTorch's.
+    /// The gradient is the derivative with respect to the log-probabilities. Through a log-softmax, it equals
+    /// PyTorch's.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes; [`Error::InvalidArgument`] for a length that is too large or missing, for a
-    /// label that is the blank or no class, and if the blank is no class; [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`].
+    /// [`Error::ShapeMismatch`] for other shapes; [`Error::InvalidArgument`] for a length that is too large or missing,
+    /// for a label that is the blank or not a class, and for a blank that is not a class; [`Error::DTypeMismatch`] or
+    /// [`Error::DeviceMismatch`].
     pub fn forward(
         &self,
         log_probs: &Tensor,
@@ -160,8 +164,8 @@ impl CTCLoss {
         attached(NAME, &[x], out, Box::new(backward))
     }
 
-    /// Returns the loss of one sequence and, if wanted, its gradient `[steps, classes]`: minus the probability that a step is of a
-    /// class, given the labels.
+    /// Returns the loss of one sequence. If `wanted`, also returns its gradient `[steps, classes]`: the negative
+    /// probability that a step has a class, given the labels.
     fn of_sequence(&self, rows: &Rows, steps: usize, labels: &[usize], wanted: bool) -> (f32, Vec<f32>) {
         // The labels with blanks before, between and after them.
         let states = 2 * labels.len() + 1;
@@ -241,7 +245,7 @@ fn log_sum<const N: usize>(logs: [f64; N]) -> f64 {
 /// Returns the loss of [`CTCLoss`] with its defaults.
 ///
 /// # Errors
-/// Those of [`CTCLoss::forward`].
+/// The errors of [`CTCLoss::forward`].
 ///
 /// # Example
 /// ```

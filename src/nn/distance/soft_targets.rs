@@ -6,16 +6,17 @@ use crate::nn::loss::f32s;
 use crate::ops::{named, of_sums};
 use crate::tensor::Tensor;
 
-/// Returns the cross-entropy of logits and probabilities of the classes, `−Σ_c probabilities[c] · log softmax(logits)[c]` of each
-/// position, reduced: for targets that are mixtures, as of mixup, or the outputs of another net. [`cross_entropy`] takes labels.
+/// Returns the cross-entropy of logits and class probabilities, reduced. The loss of each position is
+/// `−Σ_c probabilities[c] · log softmax(logits)[c]`. Use it for targets that are mixtures, as with mixup, or outputs of
+/// another net. [`cross_entropy`] takes labels.
 ///
-/// Both are floats `[N, C, ..]`. Returns a scalar (the mean is over all positions, as in PyTorch), or `[N, ..]` with
-/// [`Reduction::None`]. The probabilities of a position need not add up to 1. Both have a gradient.
+/// Both inputs are floats `[N, C, ..]`. Returns a scalar (the mean is over all positions, as in PyTorch), or `[N, ..]`
+/// with [`Reduction::None`]. The probabilities of a position need not add up to 1. Both inputs get a gradient.
 ///
 /// [`cross_entropy`]: crate::nn::cross_entropy
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] unless both have one shape of at least two dimensions; [`Error::DTypeMismatch`] or
+/// [`Error::ShapeMismatch`] unless both have the same shape with at least two dimensions; [`Error::DTypeMismatch`] or
 /// [`Error::DeviceMismatch`] if the types or devices do not fit.
 ///
 /// # Example

@@ -12,22 +12,22 @@ const NAME: &str = "EmbeddingBag";
 /// How [`EmbeddingBag`] combines the vectors of a bag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BagMode {
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their mean.
+    /// The mean.
     #[default]
     Mean,
-    /// The largest of each element.
+    /// The maximum of each element.
     Max,
 }
 
-/// A lookup table of vectors that returns one vector for each bag of ids: the mean of theirs (the default), the sum, or the
-/// largest of each element. `weight: [count, width]` is initialised from the standard normal distribution. The vector of an empty
-/// bag is 0.
+/// A lookup table of vectors that returns one vector for each bag of ids: the mean of the bag's vectors (the default),
+/// their sum, or the maximum of each element. `weight: [count, width]` is initialised from the standard normal
+/// distribution. The vector of an empty bag is 0.
 ///
-/// [`forward`](Module::forward) takes bags of one size, `ids: [N, L]` → `[N, width]`;
-/// [`forward_with_offsets`](EmbeddingBag::forward_with_offsets) takes bags of different sizes. Ids are of u32, i32, u8 or i64; one
-/// beyond the table is an error, as of [`Embedding`].
+/// [`forward`](Module::forward) takes bags of one size, `ids: [N, L]` → `[N, width]`.
+/// [`forward_with_offsets`](EmbeddingBag::forward_with_offsets) takes bags of different sizes. Ids are u32, i32, u8 or
+/// i64. An id beyond the table is an error, as with [`Embedding`].
 ///
 /// # Example
 /// ```
@@ -48,7 +48,7 @@ pub struct EmbeddingBag {
 }
 
 impl EmbeddingBag {
-    /// Creates a table of `count` vectors of `width` elements, whose bags are means.
+    /// Creates a table of `count` vectors of `width` elements. Bags are combined by their mean.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if either is 0.
@@ -73,9 +73,9 @@ impl EmbeddingBag {
         &self.weight
     }
 
-    /// Returns the vectors of bags of different sizes: `ids: [n]` and `offsets: [N]` → `[N, width]`. Bag i has the ids from
-    /// offset i up to the next offset, and the last one those up to the end. The first offset is 0. The offsets are read back,
-    /// so that the call waits for the device.
+    /// Returns the vectors of bags of different sizes: `ids: [n]` and `offsets: [N]` → `[N, width]`. Bag i has the ids
+    /// from offset i up to the next offset; the last bag extends to the end. The first offset is 0. The offsets are
+    /// read back, so the call waits for the device.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the offsets do not begin with 0, descend or are beyond the ids; [`Error::ShapeMismatch`] for
@@ -84,11 +84,12 @@ impl EmbeddingBag {
         summary::seen(self, self.in_bags(ids, offsets, None))
     }
 
-    /// Like [`forward_with_offsets`](EmbeddingBag::forward_with_offsets), with a factor for each vector, `weights: [n]` of f32:
-    /// PyTorch's `per_sample_weights`. The mode must be [`BagMode::Sum`].
+    /// Returns weighted sums of the vectors of bags, like [`forward_with_offsets`](EmbeddingBag::forward_with_offsets),
+    /// with a factor for each vector, `weights: [n]` of f32: PyTorch's `per_sample_weights`. The mode must be
+    /// [`BagMode::Sum`].
     ///
     /// # Errors
-    /// Those of `forward_with_offsets`; [`Error::InvalidArgument`] for another mode.
+    /// The errors of `forward_with_offsets`; [`Error::InvalidArgument`] for another mode.
     pub fn forward_weighted(&self, ids: &Tensor, offsets: &Tensor, weights: &Tensor) -> Result<Tensor> {
         if self.mode != BagMode::Sum {
             let detail = format!("weights are for sums, and the mode is {:?}: call mode(BagMode::Sum)", self.mode);
@@ -131,7 +132,7 @@ impl EmbeddingBag {
     fn of_equal_size(&self, ids: &Tensor) -> Result<Tensor> {
         whole(ids)?;
         let &[bags, size] = ids.shape() else {
-            let detail = format!("ids are [N, L], not {:?}: forward_with_offsets takes others", ids.shape());
+            let detail = format!("ids must be [N, L], not {:?}: for others, use forward_with_offsets", ids.shape());
             return Err(Error::argument(NAME, detail));
         };
         if size == 0 {
@@ -146,7 +147,7 @@ impl EmbeddingBag {
     }
 }
 
-/// An error unless these are whole numbers.
+/// Returns an error unless these are integers.
 fn whole(numbers: &Tensor) -> Result<()> {
     if numbers.dtype().is_float() || numbers.dtype() == DType::Bool {
         let expected = "ids and offsets of u32, i32, u8 or i64".into();

@@ -7,12 +7,12 @@ use crate::tensor::Tensor;
 
 const NAME: &str = "WeightNorm";
 
-/// A layer whose weight is `g · v / |v|`: the length of the weight and its direction are parameters of their own (Salimans and
-/// Kingma, "Weight normalization", 2016), as by PyTorch's `nn.utils.weight_norm`.
+/// A layer whose weight is `g · v / |v|`: the length and the direction of the weight are separate parameters (Salimans
+/// and Kingma, "Weight normalization", 2016), as with PyTorch's `nn.utils.weight_norm`.
 ///
-/// The layer is any module with a parameter called `weight`, such as a [`Linear`](crate::nn::Linear) or a convolution. In place
-/// of it there are `weight_g`, with size 1 except along one dimension, and `weight_v`, of the shape of the weight. The norms are
-/// over all other dimensions. The weight is computed anew in each forward pass.
+/// The layer is any module with a parameter called `weight`, such as a [`Linear`](crate::nn::Linear) or a convolution.
+/// The parameter is replaced by `weight_g`, with size 1 except along one dimension, and `weight_v`, with the shape of
+/// the weight. The norms are over all other dimensions. The weight is recomputed in each forward pass.
 ///
 /// # Example
 /// ```
@@ -38,8 +38,8 @@ pub struct WeightNorm<M> {
 }
 
 impl<M: Module + Clone> WeightNorm<M> {
-    /// Returns the layer with one length for each slice of its weight along dimension 0: each output of a linear layer, each
-    /// output channel of a convolution.
+    /// Creates the layer with one length for each slice of its weight along dimension 0: each output of a linear layer,
+    /// each output channel of a convolution.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the layer has no parameter called `weight`, or it has rank 0.
@@ -47,10 +47,10 @@ impl<M: Module + Clone> WeightNorm<M> {
         WeightNorm::along(layer, 0)
     }
 
-    /// Returns the layer with one length for each slice of its weight along dimension `dim`.
+    /// Creates the layer with one length for each slice of its weight along dimension `dim`.
     ///
     /// # Errors
-    /// Those of [`new`](WeightNorm::new); [`Error::InvalidArgument`] if there is no such dimension.
+    /// The errors of [`new`](WeightNorm::new); [`Error::InvalidArgument`] if there is no such dimension.
     pub fn along(mut layer: M, dim: impl Dim) -> Result<WeightNorm<M>> {
         let Some(weight) = direct(&layer) else {
             return Err(Error::argument(NAME, format!("{} has no parameter called weight", layer.type_name())));
@@ -63,10 +63,10 @@ impl<M: Module + Clone> WeightNorm<M> {
         Ok(WeightNorm { inner: layer, length, dim })
     }
 
-    /// Returns the layer with the weight that is computed now as its parameter.
+    /// Returns the plain layer, with the weight that is computed now as its parameter.
     ///
     /// # Errors
-    /// Those of the ops that compute it.
+    /// Errors of the ops that compute the weight.
     pub fn into_inner(mut self) -> Result<M> {
         let weight = crate::no_grad(|| self.weight())?.detach().requires_grad();
         put(&mut self.inner, &weight);
@@ -76,7 +76,7 @@ impl<M: Module + Clone> WeightNorm<M> {
     /// Returns the weight that is computed now, `g · v / |v|`, with its gradient.
     ///
     /// # Errors
-    /// Those of the ops that compute it.
+    /// Errors of the ops that compute it.
     pub fn weight(&self) -> Result<Tensor> {
         let Some(v) = direct(&self.inner) else {
             return Err(Error::internal("a WeightNorm without a weight"));

@@ -4,8 +4,8 @@ use crate::nn::{AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool
 use crate::tensor::Tensor;
 
 /// Creates a ResNet-18 (He et al., "Deep residual learning for image recognition", 2016) that classifies images of
-/// `channels` channels into `classes` classes. The layers and names are those of torchvision, so its weight files can
-/// be loaded:
+/// `channels` channels into `classes` classes. The layers and names are the same as in torchvision, so its weight files
+/// can be loaded:
 ///
 /// ```text
 /// x        [N, channels, H, W]                       for 96 × 96:
@@ -74,7 +74,7 @@ pub struct BasicBlock {
 }
 
 impl BasicBlock {
-    /// Creates a block. The stride is that of the first convolution.
+    /// Creates a block. `stride` is the stride of the first convolution.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a number of channels is 0.

@@ -21,7 +21,7 @@ macro_rules! instance_norm {
             /// Creates a layer for inputs with `channels` channels, without parameters.
             ///
             /// # Errors
-            /// [`Error::InvalidArgument`] if there are none.
+            /// [`Error::InvalidArgument`] if `channels` is 0.
             pub fn new(channels: usize) -> Result<$name> {
                 if channels == 0 {
                     return Err(Error::argument(stringify!($name), "there must be at least one channel"));
@@ -89,11 +89,11 @@ macro_rules! instance_norm {
 }
 
 instance_norm! {
-    /// Instance normalisation of lines `[N, C, L]` or `[C, L]`: each channel of each sample has mean 0 and variance 1 (Ulyanov
-    /// et al., "Instance normalization", 2016).
+    /// Instance normalisation of sequences `[N, C, L]` or `[C, L]`: each channel of each sample has mean 0 and variance
+    /// 1 (Ulyanov et al., "Instance normalization", 2016).
     ///
-    /// In training and in evaluation, the statistics are those of the input, as by PyTorch's default. The default eps is 1e-5;
-    /// there are no parameters unless [`affine`](InstanceNorm1d::affine) is called.
+    /// The statistics are always computed from the input, in training and in evaluation, as with PyTorch's defaults.
+    /// The default eps is 1e-5. There are no parameters unless [`affine`](InstanceNorm1d::affine) is called.
     ///
     /// # Example
     /// ```

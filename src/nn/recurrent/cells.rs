@@ -1,4 +1,4 @@
-//! One step of a recurrent layer as a layer, for loops that users write.
+//! One step of a recurrent layer as a layer, for users' own loops.
 
 use super::steps::{Kind, State, step};
 use crate::dtype::DType;
@@ -49,7 +49,8 @@ macro_rules! cell {
                 self
             }
 
-            /// Computes a step for `[N, I]` or `[I]` from a state of `[N, H]` or `[H]` each; without one, it is zeros.
+            /// Computes a step for `[N, I]` or `[I]` from a state of `[N, H]` or `[H]` each. The default state is
+            /// zeros.
             fn run(&self, x: &Tensor, h: Option<&Tensor>, c: Option<&Tensor>) -> Result<State> {
                 let operands = Operands {
                     name: stringify!($name),
@@ -123,10 +124,11 @@ impl Operands<'_> {
 macro_rules! of_one_state {
     ($($name:ident),*) => {$(
         impl $name {
-            /// Returns h after a step for `[N, I]` from `h: [N, H]`; without it, h is zeros. For one element `[I]`, h is `[H]`.
+            /// Returns h after a step for `[N, I]` from `h: [N, H]`. Without `h`, the state is zeros. For one element
+            /// `[I]`, h is `[H]`.
             ///
             /// # Errors
-            /// [`Error::ShapeMismatch`] for other shapes; those of the product.
+            /// [`Error::ShapeMismatch`] for other shapes; the errors of the product.
             pub fn forward_with_state(&self, input: &Tensor, h: Option<&Tensor>) -> Result<Tensor> {
                 summary::seen(self, self.run(input, h, None).map(|state| state.h))
             }
@@ -155,8 +157,8 @@ cell! {
 }
 
 cell! {
-    /// One step of an [`LSTM`](super::LSTM): `x: [N, I]` → h and c of `[N, H]`, with the parameters `weight_ih`, `weight_hh`,
-    /// `bias_ih` and `bias_hh`. [`forward`](Module::forward) gives h.
+    /// One step of an [`LSTM`](super::LSTM): `x: [N, I]` → h and c of `[N, H]`, with the parameters `weight_ih`,
+    /// `weight_hh`, `bias_ih` and `bias_hh`. [`forward`](Module::forward) returns h.
     ///
     /// # Example
     /// ```
@@ -192,7 +194,7 @@ cell! {
 of_one_state!(RNNCell, GRUCell);
 
 impl RNNCell {
-    /// Computes relu in place of tanh: PyTorch's `nonlinearity="relu"`.
+    /// Uses ReLU instead of tanh: PyTorch's `nonlinearity="relu"`.
     #[must_use]
     pub fn relu(mut self) -> RNNCell {
         self.kind = Kind::Relu;
@@ -201,11 +203,11 @@ impl RNNCell {
 }
 
 impl LSTMCell {
-    /// Returns h and c after a step for `[N, I]` from h and c of `[N, H]`; without them, they are zeros. For one element `[I]`,
-    /// they are `[H]`.
+    /// Returns h and c after a step for `[N, I]` from h and c of `[N, H]`. Without `state`, both are zeros. For one
+    /// element `[I]`, they are `[H]`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes; those of the product.
+    /// [`Error::ShapeMismatch`] for other shapes; the errors of the product.
     pub fn forward_with_state(&self, input: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
         let State { h, c } = self.run(input, state.map(|(h, _)| h), state.map(|(_, c)| c))?;
         summary::recorded(self, Ok(h.clone()))?;

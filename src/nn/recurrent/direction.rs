@@ -1,6 +1,6 @@
-//! One layer of a recurrent net in one direction: all its steps are one op of the graph, whose gradient goes back through the
-//! steps. The products of the input with its weight, and the gradients of both weights, are one matrix product each for all
-//! steps.
+//! One layer of a recurrent net in one direction. All its steps are one op of the graph, whose gradient goes back
+//! through the steps. The products of the input with its weight, and the gradients of both weights, are one matrix
+//! product each for all steps.
 
 use super::steps::{self, Kept, Kind, State};
 use crate::autograd::is_recording;
@@ -19,24 +19,26 @@ pub(crate) struct Weights<'a> {
     pub input: &'a Tensor,
     /// `[G·H, H]`
     pub hidden: &'a Tensor,
-    /// `[G·H]` each: that of the input and that of h.
+    /// `[G·H]` each: the bias of the input and the bias of h.
     pub biases: Option<[&'a Tensor; 2]>,
 }
 
-/// What a layer gives in one direction: the outputs of all steps `[T, N, H]`, and the state after the last step, `[N, H]` each.
+/// The result of a layer in one direction: the outputs of all steps `[T, N, H]`, and the state after the last step,
+/// `[N, H]` each.
 pub(crate) struct Outcome {
     pub outputs: Tensor,
     pub state: State,
 }
 
-/// Computes a layer in one direction, for `x: [T, N, I]` with T ≥ 1 and a state of `[N, H]` each; without a state, it is zeros.
-/// In `reverse`, the last element of the sequence is the first step; the outputs are in the order of x nevertheless. `live: [T, N, 1]`,
-/// of 1 and 0, tells which elements belong to their sequences: at others, the state stays as it is, and the output is 0.
+/// Computes a layer in one direction, for `x: [T, N, I]` with T ≥ 1 and a state of `[N, H]` each. The default state is
+/// zeros. In `reverse`, the last element of the sequence is the first step; the outputs keep the order of x.
+/// `live: [T, N, 1]`, of 1 and 0, tells which elements belong to their sequences. At other elements, the state stays as
+/// it is, and the output is 0.
 ///
-/// The result is of the type of x, or of products in autocast; the steps are computed in f32.
+/// The result has the type of x, or the type of products in autocast. The steps are computed in f32.
 ///
 /// # Errors
-/// Those of the products: shapes that do not fit, different devices or types.
+/// The errors of the products: shapes that do not fit, different devices or types.
 pub(crate) fn direction(
     kind: Kind,
     x: &Tensor,
@@ -96,8 +98,8 @@ fn product(kind: Kind, x: &Tensor, weights: Weights) -> Result<Tensor> {
     rows.reshape([steps, n, weights.input.shape()[0]])
 }
 
-/// All steps of one direction. The inputs are the products of the sequence, the weight of h, the first h, and the first c of an
-/// LSTM or the bias of h of a GRU, if it has one.
+/// All steps of one direction. The inputs are the products of the sequence, the weight of h, and the first h. An LSTM
+/// also has the first c, and a GRU with a bias has the bias of h.
 struct Run {
     kind: Kind,
     /// The type in which h is multiplied.
@@ -129,8 +131,8 @@ impl Live {
 }
 
 impl Run {
-    /// Returns the outputs `[T, N, H]`, of an LSTM with the last c after them `[T + 1, N, H]`, of sequences of several lengths with the
-    /// last h after that, and what the gradient reads of each step, if it `keeps` that.
+    /// Returns the outputs `[T, N, H]`. For an LSTM, the last c follows them: `[T + 1, N, H]`. For sequences of several
+    /// lengths, the last h follows that. If `keeps`, also returns what the gradient reads of each step.
     fn forward(&self, inputs: &[Tensor], keeps: bool) -> Result<(Tensor, Vec<(Tensor, Kept)>)> {
         let (products, weight) = (&inputs[0], inputs[1].to_dtype(self.dtype)?.t()?);
         let last = inputs.get(3);

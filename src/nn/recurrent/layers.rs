@@ -41,8 +41,8 @@ macro_rules! recurrent {
                 Ok($name { stack: Stack::new(stringify!($name), $kind, inputs, hidden)? })
             }
 
-            /// Sets the number of layers; each reads the outputs of the one before. The parameters get new random values:
-            /// call this first, on a new layer.
+            /// Sets the number of layers. Each layer reads the outputs of the one before. The parameters get new random
+            /// values: call this first, on a new layer.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if it is 0.
@@ -50,11 +50,12 @@ macro_rules! recurrent {
                 Ok($name { stack: self.stack.num_layers(layers)? })
             }
 
-            /// Reads sequences in both directions, with parameters of their own. Outputs have the features of both, the
-            /// forward ones first. The parameters get new random values: call this first, on a new layer.
+            /// Reads sequences in both directions, with separate parameters. Outputs have the features of both
+            /// directions, the forward ones first. The parameters get new random values: call this first, on a new
+            /// layer.
             ///
             /// # Errors
-            /// Those of creating the parameters.
+            /// Errors of creating the parameters.
             pub fn bidirectional(self) -> Result<$name> {
                 Ok($name { stack: self.stack.bidirectional()? })
             }
@@ -65,15 +66,15 @@ macro_rules! recurrent {
                 $name { stack: self.stack.without_bias() }
             }
 
-            /// Takes and gives sequences with the batch first: `[N, T, I]`. States are `[layers · directions, N, H]`
-            /// nevertheless, as in PyTorch.
+            /// Takes and returns sequences with the batch first: `[N, T, I]`. States stay
+            /// `[layers · directions, N, H]`, as in PyTorch.
             #[must_use]
             pub fn batch_first(mut self) -> $name {
                 self.stack.batch_first = true;
                 self
             }
 
-            /// Sets the dropout probability for the outputs of all layers but the last, in training.
+            /// Sets the dropout probability for the outputs of all layers except the last, in training.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `p` is between 0 and 1.
@@ -90,7 +91,7 @@ macro_rules! recurrent {
         }
 
         impl Module for $name {
-            /// Returns the outputs of all steps, with first states of zeros.
+            /// Returns the outputs of all steps. The first states are zeros.
             fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 summary::seen(self, self.stack.run(input, [None, None], None).map(|results| results.outputs))
             }
@@ -114,30 +115,33 @@ macro_rules! recurrent {
 macro_rules! of_one_state {
     ($($name:ident),*) => {$(
         impl $name {
-            /// Returns the outputs of all steps, as [`forward`](Module::forward), and the last states `[layers · directions,
-            /// N, H]`, of each layer the forward direction first. `h` has the first states in this shape; without it, they
-            /// are zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
+            /// Returns the outputs of all steps, like [`forward`](Module::forward), and the last states
+            /// `[layers · directions, N, H]`. The forward direction of each layer comes first. `h` has the first states
+            /// in this shape. Without `h`, they are zeros. For one sequence `[T, I]`, states are
+            /// `[layers · directions, H]`.
             ///
             /// # Errors
-            /// Those of [`forward`](Module::forward);
-            /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of another shape.
+            /// The errors of [`forward`](Module::forward); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a
+            /// state of another shape.
             pub fn forward_with_state(&self, input: &Tensor, h: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
                 self.given(input, h, None)
             }
 
-            /// As [`forward_with_state`](Self::forward_with_state), for a batch of sequences of several lengths: `lengths: [N]`, of integers
-            /// from 1 to T. Elements after the end of a sequence have no influence, and outputs of zeros; the last states are those at
-            /// the end of each sequence, where the reverse direction begins. This is what PyTorch's `pack_padded_sequence` and
-            /// `pad_packed_sequence` (with `total_length`) give, in any order of lengths.
+            /// Returns the same as [`forward_with_state`](Self::forward_with_state), for a batch of sequences of
+            /// several lengths: `lengths: [N]`, of integers from 1 to T. Elements after the end of a sequence have no
+            /// influence, and their outputs are zeros. The last states are the states at the end of each sequence,
+            /// where the reverse direction begins. This equals PyTorch's `pack_padded_sequence` and
+            /// `pad_packed_sequence` (with `total_length`). The lengths may be in any order.
             ///
-            /// The lengths are read, so keep them on `cpu`: elsewhere, the call waits for their device. On several devices, they are an
-            /// input of [`step`](crate::DataParallel::step), split with the sequences
+            /// The lengths are read by the host, so keep them on `cpu`: elsewhere, the call waits for their device. On
+            /// several devices, make them an input of [`step`](crate::DataParallel::step), split with the sequences
             /// ([`with_batch_dims(&[1, 0])`](crate::DataParallel::with_batch_dims) unless the batch comes first).
             ///
             /// # Errors
-            /// Those of [`forward_with_state`](Self::forward_with_state);
+            /// The errors of [`forward_with_state`](Self::forward_with_state);
             /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) unless there is a length for each sequence;
-            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a length outside of 1 to T, or without a batch.
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a length outside 1 to T, or without a
+            /// batch.
             pub fn forward_with_lengths(
                 &self,
                 input: &Tensor,
@@ -160,10 +164,10 @@ macro_rules! of_one_state {
 recurrent! {
     /// A recurrent net (Elman's): `h = tanh(W_ih x + b_ih + W_hh h + b_hh)` for each element x of a sequence.
     ///
-    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](RNN::batch_first) `[N, T, I]`; one sequence `[T, I]` →
-    /// `[T, directions · H]`. The parameters have PyTorch's names and shapes: `weight_ih_l0: [H, I]`, `weight_hh_l0: [H, H]`,
-    /// `bias_ih_l0: [H]`, `bias_hh_l0: [H]`, then `_l0_reverse`, `_l1` and so on; all are initialised uniformly on ±1/√H. Halves
-    /// are computed in f32 within the steps.
+    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](RNN::batch_first) `[N, T, I]`; one sequence
+    /// `[T, I]` → `[T, directions · H]`. The parameters have PyTorch's names and shapes: `weight_ih_l0: [H, I]`,
+    /// `weight_hh_l0: [H, H]`, `bias_ih_l0: [H]`, `bias_hh_l0: [H]`, then `_l0_reverse`, `_l1` and so on. All are
+    /// initialised uniformly on ±1/√H. With 16-bit floats, the steps are computed in f32.
     ///
     /// # Example
     /// ```
@@ -184,10 +188,11 @@ recurrent! {
     /// Long short-term memory (Hochreiter & Schmidhuber, 1997). With the gates i, f, g, o of `W_ih x + b_ih + W_hh h + b_hh`:
     /// `c = σ(f) · c + σ(i) · tanh(g)`, `h = σ(o) · tanh(c)`, for each element x of a sequence.
     ///
-    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](LSTM::batch_first) `[N, T, I]`; one sequence `[T, I]` →
-    /// `[T, directions · H]`. The parameters have PyTorch's names and shapes: `weight_ih_l0: [4 H, I]`, `weight_hh_l0: [4 H, H]`,
-    /// `bias_ih_l0: [4 H]`, `bias_hh_l0: [4 H]`, then `_l0_reverse`, `_l1` and so on; all are initialised uniformly on ±1/√H.
-    /// Halves are computed in f32 within the steps. PyTorch's `proj_size` is not supported.
+    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](LSTM::batch_first) `[N, T, I]`; one sequence
+    /// `[T, I]` → `[T, directions · H]`. The parameters have PyTorch's names and shapes: `weight_ih_l0: [4 H, I]`,
+    /// `weight_hh_l0: [4 H, H]`, `bias_ih_l0: [4 H]`, `bias_hh_l0: [4 H]`, then `_l0_reverse`, `_l1` and so on. All are
+    /// initialised uniformly on ±1/√H. With 16-bit floats, the steps are computed in f32. PyTorch's `proj_size` is not
+    /// supported.
     ///
     /// # Example
     /// ```
@@ -209,10 +214,11 @@ recurrent! {
     /// Gated recurrent units (Cho et al., 2014), with PyTorch's formula: `r = σ(W_ir x + b_ir + W_hr h + b_hr)`, z likewise,
     /// `n = tanh(W_in x + b_in + r · (W_hn h + b_hn))`, `h = (1 − z) · n + z · h`, for each element x of a sequence.
     ///
-    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](GRU::batch_first) `[N, T, I]`; one sequence `[T, I]` →
-    /// `[T, directions · H]`. The parameters have PyTorch's names and shapes, with the gates r, z, n: `weight_ih_l0: [3 H, I]`,
-    /// `weight_hh_l0: [3 H, H]`, `bias_ih_l0: [3 H]`, `bias_hh_l0: [3 H]`, then `_l0_reverse`, `_l1` and so on; all are initialised
-    /// uniformly on ±1/√H. Halves are computed in f32 within the steps.
+    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](GRU::batch_first) `[N, T, I]`; one sequence
+    /// `[T, I]` → `[T, directions · H]`. The parameters have PyTorch's names and shapes, with the gates r, z, n:
+    /// `weight_ih_l0: [3 H, I]`, `weight_hh_l0: [3 H, H]`, `bias_ih_l0: [3 H]`, `bias_hh_l0: [3 H]`, then
+    /// `_l0_reverse`, `_l1` and so on. All are initialised uniformly on ±1/√H. With 16-bit floats, the steps are
+    /// computed in f32.
     ///
     /// # Example
     /// ```
@@ -230,7 +236,7 @@ recurrent! {
 of_one_state!(RNN, GRU);
 
 impl RNN {
-    /// Computes relu in place of tanh: PyTorch's `nonlinearity="relu"`.
+    /// Uses ReLU instead of tanh: PyTorch's `nonlinearity="relu"`.
     #[must_use]
     pub fn relu(mut self) -> RNN {
         self.stack.kind = Kind::Relu;
@@ -239,13 +245,13 @@ impl RNN {
 }
 
 impl LSTM {
-    /// Returns the outputs of all steps, as [`forward`](Module::forward), and the last states h and c, `[layers · directions, N,
-    /// H]` each, of each layer the forward direction first. `state` has the first h and c in this shape; without it, they are
-    /// zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
+    /// Returns the outputs of all steps, like [`forward`](Module::forward), and the last states h and c,
+    /// `[layers · directions, N, H]` each. The forward direction of each layer comes first. `state` has the first h and
+    /// c in this shape. Without it, they are zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
     ///
     /// # Errors
-    /// Those of [`forward`](Module::forward); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of another
-    /// shape.
+    /// The errors of [`forward`](Module::forward); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of
+    /// another shape.
     pub fn forward_with_state(
         &self,
         input: &Tensor,
@@ -254,19 +260,20 @@ impl LSTM {
         self.given(input, state, None)
     }
 
-    /// As [`forward_with_state`](LSTM::forward_with_state), for a batch of sequences of several lengths: `lengths: [N]`, of integers
-    /// from 1 to T. Elements after the end of a sequence have no influence, and outputs of zeros; the last states are those at the end
-    /// of each sequence, where the reverse direction begins. This is what PyTorch's `pack_padded_sequence` and `pad_packed_sequence`
-    /// (with `total_length`) give, in any order of lengths.
+    /// Returns the same as [`forward_with_state`](LSTM::forward_with_state), for a batch of sequences of several
+    /// lengths: `lengths: [N]`, of integers from 1 to T. Elements after the end of a sequence have no influence, and
+    /// their outputs are zeros. The last states are the states at the end of each sequence, where the reverse direction
+    /// begins. This equals PyTorch's `pack_padded_sequence` and `pad_packed_sequence` (with
+    /// `total_length`). The lengths may be in any order.
     ///
-    /// The lengths are read, so keep them on `cpu`: elsewhere, the call waits for their device. On several devices, they are an input
-    /// of [`step`](crate::DataParallel::step), split with the sequences
+    /// The lengths are read by the host, so keep them on `cpu`: elsewhere, the call waits for their device. On several
+    /// devices, make them an input of [`step`](crate::DataParallel::step), split with the sequences
     /// ([`with_batch_dims(&[1, 0])`](crate::DataParallel::with_batch_dims) unless the batch comes first).
     ///
     /// # Errors
-    /// Those of [`forward_with_state`](LSTM::forward_with_state); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) unless there
-    /// is a length for each sequence; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a length outside of 1 to T, or
-    /// without a batch.
+    /// The errors of [`forward_with_state`](LSTM::forward_with_state);
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) unless there is a length for each sequence;
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a length outside 1 to T, or without a batch.
     ///
     /// ```
     /// use anygpu::Tensor;

@@ -1,5 +1,5 @@
-//! Recurrent layers. `steps` has the formulas of one step and their gradients, `direction` a layer in one direction, `stack` the
-//! layers with PyTorch's options, `layers` and `cells` the modules.
+//! Recurrent layers. `steps` has the formulas of one step and their gradients, `direction` computes a layer in one
+//! direction, `stack` combines layers with PyTorch's options, and `layers` and `cells` define the modules.
 
 mod cells;
 pub(crate) mod direction;

@@ -33,8 +33,8 @@ impl Parameters {
     }
 }
 
-/// What the layers give: the outputs of the last one in the layout of the input, and the last states `[layers · directions, N,
-/// H]`, of c too for an LSTM.
+/// The results of the layers: the outputs of the last one in the layout of the input, and the last states
+/// `[layers · directions, N, H]`, for an LSTM also of c.
 pub(super) struct Results {
     pub outputs: Tensor,
     pub h: Tensor,
@@ -146,8 +146,9 @@ impl Stack {
         self.mode.tell_training(training);
     }
 
-    /// Computes all layers for `[T, N, I]`, `[N, T, I]` with `batch_first`, or one sequence `[T, I]`. The first states are
-    /// `[layers · directions, N, H]`, without N for one sequence; none are zeros. `lengths` are those of the sequences, `[N]`.
+    /// Computes all layers for `[T, N, I]`, `[N, T, I]` with `batch_first`, or one sequence `[T, I]`. The first states
+    /// are `[layers · directions, N, H]`, without N for one sequence. Missing states are zeros. `lengths` are the
+    /// lengths of the sequences, `[N]`.
     pub fn run(&self, x: &Tensor, states: [Option<&Tensor>; 2], lengths: Option<&Tensor>) -> Result<Results> {
         let alone = x.rank() == 2;
         self.not_split_along_time(x)?;
@@ -196,15 +197,15 @@ impl Stack {
         Ok(Results { outputs, h: all(&h)?, c: if c.is_empty() { None } else { Some(all(&c)?) } })
     }
 
-    /// Returns an error if this is a part of a batch that a call on several devices has split along the dimension of time: as many
-    /// steps as the part has samples, and a number of sequences that is no multiple of it.
+    /// Returns an error if this is a part of a batch that a call on several devices has split along time. This is
+    /// assumed if the part has as many steps as samples, and the number of sequences is not a multiple of that.
     fn not_split_along_time(&self, x: &Tensor) -> Result<()> {
         let samples = process_group::rank().map(|rank| rank.samples());
         match (samples, x.shape()) {
             (Some(n), &[t, sequences, _]) if !self.batch_first && t == n && sequences % n != 0 => {
                 let detail = format!(
-                    "dimension 0 of the input {:?} is time, and was split into parts of {n} samples: call with_batch_dims(&[1, ..]) of \
-                     the net on several devices, or batch_first() of the layer",
+                    "dimension 0 of the input {:?} is time, and was split into parts of {n} samples: call with_batch_dims(&[1, ..]) on \
+                     the net on several devices, or batch_first() on the layer",
                     x.shape()
                 );
                 Err(Error::argument(self.name, detail))

@@ -51,7 +51,7 @@ pub(crate) fn step(kind: Kind, input: &Tensor, hidden: &Tensor, state: &State) -
     Ok(kept_step(kind, input, hidden, state)?.0)
 }
 
-/// As [`step`], with what the gradient reads.
+/// Computes a [`step`], and returns what the gradient reads.
 pub(super) fn kept_step(kind: Kind, input: &Tensor, hidden: &Tensor, state: &State) -> Result<(State, Kept)> {
     let width = state.h.shape()[1];
     match kind {
@@ -88,7 +88,7 @@ pub(super) struct StepGrad {
     pub input: Tensor,
     /// Of the product of h, `[N, G·H]`: the same unless it is a GRU's.
     pub hidden: Tensor,
-    /// Of h before the step, without what comes by its product; `None` for zeros.
+    /// Of h before the step, without the part through its product; `None` for zeros.
     pub h: Option<Tensor>,
     /// Of c before the step.
     pub c: Option<Tensor>,
@@ -104,7 +104,7 @@ fn through_tanh(d: &Tensor, y: &Tensor) -> Result<Tensor> {
     d.sub(&d.mul(&y.square()?)?)
 }
 
-/// Computes the gradients of a step from those of h and c after it.
+/// Computes the gradients of a step from the gradients of h and c after it.
 pub(super) fn backward(kept: &Kept, dh: &Tensor, dc: Option<&Tensor>) -> Result<StepGrad> {
     match kept {
         Kept::Plain { kind, h } => {

@@ -51,9 +51,9 @@ fn dropped(x: &Tensor, p: f32, training: bool) -> Result<Tensor> {
 }
 
 channel_dropout! {
-    /// In training, sets each channel of each sample of `[N, C, L]` to zero with probability p, and scales the others to
-    /// `x / (1 − p)`. In evaluation ([`Module::eval`]), it is the identity. Neighbouring elements of a channel are alike, so
-    /// that [`Dropout`](crate::nn::Dropout) of single ones has little effect (Tompson et al., 2015).
+    /// In training, sets each channel of each sample of `[N, C, L]` to zero with probability p, and scales the others
+    /// to `x / (1 − p)`. In evaluation ([`Module::eval`]), it is the identity. Neighbouring elements of a channel are
+    /// similar, so dropping single elements ([`Dropout`](crate::nn::Dropout)) has little effect (Tompson et al., 2015).
     ///
     /// # Example
     /// ```
@@ -101,8 +101,9 @@ channel_dropout! {
     Dropout3d, 5, "[N, C, D, H, W]"
 }
 
-/// Makes large images of many channels, each pixel of r² channels becoming r × r pixels of one: `[.., C r², H, W]` →
-/// `[.., C, r H, r W]` (Shi et al., "Real-time single image and video super-resolution", 2016). [`PixelUnshuffle`] is the inverse.
+/// Rearranges channels into larger images: `[.., C r², H, W]` → `[.., C, r H, r W]`. Each pixel of r² channels becomes
+/// r × r pixels of one channel (Shi et al., "Real-time single image and video super-resolution", 2016).
+/// [`PixelUnshuffle`] is the inverse.
 ///
 /// # Example
 /// ```
@@ -139,7 +140,7 @@ impl Module for PixelShuffle {
         let square = r.checked_mul(r).filter(|&square| square > 0 && channels.is_multiple_of(square));
         let Some(square) = square else {
             let detail =
-                format!("the {channels} channels of {shape:?} are no multiple of the squared factor, {r} * {r}");
+                format!("the {channels} channels of {shape:?} are not a multiple of the squared factor, {r} * {r}");
             return Err(Error::argument("PixelShuffle", detail));
         };
         let samples: usize = leading.iter().product();
@@ -152,8 +153,8 @@ impl Module for PixelShuffle {
     }
 }
 
-/// Makes many channels of large images, r × r pixels becoming one of r² channels: `[.., C, r H, r W]` → `[.., C r², H, W]`: the
-/// inverse of [`PixelShuffle`].
+/// Rearranges images into more channels: `[.., C, r H, r W]` → `[.., C r², H, W]`. Each r × r pixels of one channel
+/// become one pixel of r² channels. This is the inverse of [`PixelShuffle`].
 ///
 /// # Example
 /// ```
@@ -189,7 +190,7 @@ impl Module for PixelUnshuffle {
             return Err(Error::argument("PixelUnshuffle", format!("the input is [.., C, H, W], not {shape:?}")));
         };
         if r == 0 || !height.is_multiple_of(r) || !width.is_multiple_of(r) {
-            let detail = format!("height and width of {shape:?} are no multiples of the factor, {r}");
+            let detail = format!("height and width of {shape:?} are not multiples of the factor, {r}");
             return Err(Error::argument("PixelUnshuffle", detail));
         }
         let samples: usize = leading.iter().product();

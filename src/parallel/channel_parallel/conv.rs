@@ -4,16 +4,18 @@ use crate::error::{Error, Result};
 use crate::nn::{Conv2d, Module};
 use crate::tensor::Tensor;
 
-/// A [`Conv2d`] whose output channels are split among devices: each has some of the kernels and of the bias, and computes its
-/// channels of the output.
+/// A [`Conv2d`] whose output channels are split among devices. Each device has some of the kernels and some of the
+/// bias, and computes its channels of the output.
 ///
-/// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]`, on the device of x, which may be any. The parts compute at the same time, forward
-/// and backward, and the copies between devices go through the host. A convolution with groups is split between groups, and each
-/// device gets the input channels of its groups alone. The parameters are `parts.0.weight: [OC₀, C / groups, KH, KW]`,
-/// `parts.0.bias: [OC₀]`, `parts.1.weight` and so on, each on its device; an optimiser takes them as they are.
+/// Takes `x: [N, C, H, W]` on any device and returns `y: [N, OC, OH, OW]` on the device of `x`. The parts compute at
+/// the same time, forward and backward. Copies between devices go through the host. A convolution with groups is split
+/// between groups, and each device gets only the input channels of its groups. The parameters are
+/// `parts.0.weight: [OC₀, C / groups, KH, KW]`, `parts.0.bias: [OC₀]`, `parts.1.weight` and so on, each on its device.
+/// An optimiser takes them as they are.
 ///
-/// Make it from a layer that has its values, from a checkpoint for example; [`to_conv2d`](ChannelParallelConv2d::to_conv2d)
-/// returns the plain layer, for saving. [`Module::to`] moves all parts to one device, where they compute the same, so call it for
+/// Create it from a layer that already has its values, for example from a checkpoint. For saving,
+/// [`to_conv2d`](ChannelParallelConv2d::to_conv2d) returns the plain layer. [`Module::to`] moves all parts to one
+/// device and so undoes the split, with the same results: move a net before its layers are split.
 /// the net first.
 ///
 /// # Example
@@ -37,12 +39,12 @@ pub struct ChannelParallelConv2d {
 }
 
 impl ChannelParallelConv2d {
-    /// Splits the output channels of a layer among devices in proportion to `weights`, one positive number for each device. Every
-    /// device has at least one channel, or one group. A frozen parameter stays frozen.
+    /// Splits the output channels of a layer among devices in proportion to `weights`, one positive number for each
+    /// device. Every device gets at least one channel, or one group. A frozen parameter stays frozen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no devices, more devices than output channels or groups, or weights that do not
-    /// fit; those of opening the devices.
+    /// [`Error::InvalidArgument`] if there are no devices, more devices than output channels or groups, or weights that
+    /// do not fit; the errors of opening the devices.
     pub fn new(conv: &Conv2d, devices: &[Device], weights: &[f64]) -> Result<ChannelParallelConv2d> {
         let [inputs, outputs] = conv.channels();
         let groups = inputs / conv.weight().shape()[1].max(1);
@@ -68,7 +70,7 @@ impl ChannelParallelConv2d {
     /// Returns the plain layer on `cpu`, with copies of the values.
     ///
     /// # Errors
-    /// Those of the devices.
+    /// Errors of the devices.
     ///
     /// ```
     /// use anygpu::nn::Conv2d;

@@ -4,16 +4,17 @@ use crate::error::{Error, Result};
 use crate::nn::{Linear, Module};
 use crate::tensor::Tensor;
 
-/// A [`Linear`] layer whose output features are split among devices: each has some rows of the weight and of the bias, and
-/// computes its part of the output.
+/// A [`Linear`] layer whose output features are split among devices. Each device has some rows of the weight and of the
+/// bias, and computes its part of the output.
 ///
-/// `x: [.., in]` → `y: [.., out]`, on the device of x, which may be any. The parts compute at the same time, forward and
-/// backward, and the copies between devices go through the host. The parameters are `parts.0.weight: [out₀, in]`,
-/// `parts.0.bias: [out₀]`, `parts.1.weight` and so on, each on its device; an optimiser takes them as they are.
+/// Takes `x: [.., in]` on any device and returns `y: [.., out]` on the device of `x`. The parts compute at the same
+/// time, forward and backward. Copies between devices go through the host. The parameters are
+/// `parts.0.weight: [out₀, in]`, `parts.0.bias: [out₀]`, `parts.1.weight` and so on, each on its device. An optimiser
+/// takes them as they are.
 ///
-/// Make it from a layer that has its values, from a checkpoint for example; [`to_linear`](ColumnParallelLinear::to_linear)
-/// returns the plain layer, for saving. [`Module::to`] moves all parts to one device, where they compute the same, so call it for
-/// the net first.
+/// Create it from a layer that already has its values, for example from a checkpoint. For saving,
+/// [`to_linear`](ColumnParallelLinear::to_linear) returns the plain layer. [`Module::to`] moves all parts to one
+/// device and so undoes the split, with the same results: move a net before its layers are split.
 ///
 /// # Example
 /// ```
@@ -38,12 +39,12 @@ pub struct ColumnParallelLinear {
 }
 
 impl ColumnParallelLinear {
-    /// Splits the outputs of a layer among devices in proportion to `weights`, one positive number for each device. Every device
-    /// has at least one output. A frozen parameter stays frozen.
+    /// Splits the outputs of a layer among devices in proportion to `weights`, one positive number for each device.
+    /// Every device gets at least one output. A frozen parameter stays frozen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no devices, more devices than outputs, or weights that do not fit; those of
-    /// opening the devices.
+    /// [`Error::InvalidArgument`] if there are no devices, more devices than outputs, or weights that do not fit; the
+    /// errors of opening the devices.
     pub fn new(linear: &Linear, devices: &[Device], weights: &[f64]) -> Result<ColumnParallelLinear> {
         let sizes = sizes("ColumnParallelLinear", linear.weight().shape()[0], devices, weights)?;
         let part = |(range, device): ((usize, usize), &Device)| {
@@ -64,7 +65,7 @@ impl ColumnParallelLinear {
     /// Returns the plain layer on `cpu`, with copies of the values.
     ///
     /// # Errors
-    /// Those of the devices.
+    /// Errors of the devices.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -94,26 +95,27 @@ impl Module for ColumnParallelLinear {
     }
 }
 
-/// A [`Linear`] layer whose input features are split among devices: each has some columns of the weight, and computes a term of
-/// the output. The terms are added in the order of the devices, in f32.
+/// A [`Linear`] layer whose input features are split among devices. Each device has some columns of the weight, and
+/// computes a term of the output. The terms are added in f32, in the order of the devices.
 ///
-/// `x: [.., in]` → `y: [.., out]`, on the device of x, which may be any. The parts compute at the same time, forward and
-/// backward, and the copies between devices go through the host: each device gets its part of x alone. The parameters are
-/// `parts.0.weight: [out, in₀]`, `parts.0.bias: [out]`, which the first device has whole, `parts.1.weight: [out, in₁]` and so on.
+/// Takes `x: [.., in]` on any device and returns `y: [.., out]` on the device of `x`. The parts compute at the same
+/// time, forward and backward. Copies between devices go through the host, and each device gets only its part of `x`.
+/// The parameters are `parts.0.weight: [out, in₀]`, `parts.0.bias: [out]`, `parts.1.weight: [out, in₁]` and so on. The
+/// first device has the whole bias.
 ///
-/// For checkpoints and for moves, see [`ColumnParallelLinear`], which also has an example.
+/// [`ColumnParallelLinear`] describes checkpoints and moves, and has an example.
 #[derive(Clone, Debug)]
 pub struct RowParallelLinear {
     parts: Vec<Linear>,
 }
 
 impl RowParallelLinear {
-    /// Splits the inputs of a layer among devices in proportion to `weights`, one positive number for each device. Every device
-    /// has at least one input. A frozen parameter stays frozen.
+    /// Splits the inputs of a layer among devices in proportion to `weights`, one positive number for each device.
+    /// Every device gets at least one input. A frozen parameter stays frozen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no devices, more devices than inputs, or weights that do not fit; those of opening
-    /// the devices.
+    /// [`Error::InvalidArgument`] if there are no devices, more devices than inputs, or weights that do not fit; the
+    /// errors of opening the devices.
     pub fn new(linear: &Linear, devices: &[Device], weights: &[f64]) -> Result<RowParallelLinear> {
         let sizes = sizes("RowParallelLinear", linear.weight().shape()[1], devices, weights)?;
         let part = |(i, (range, device)): (usize, ((usize, usize), &Device))| {
@@ -134,7 +136,7 @@ impl RowParallelLinear {
     /// Returns the plain layer on `cpu`, with copies of the values: see [`ColumnParallelLinear::to_linear`].
     ///
     /// # Errors
-    /// Those of the devices.
+    /// Errors of the devices.
     pub fn to_linear(&self) -> Result<Linear> {
         let bias = self.parts[0].bias().map(|bias| joined([bias].into_iter(), 0)).transpose()?;
         Ok(Linear::of_parts(joined(self.parts.iter().map(Linear::weight), 1)?, bias))
@@ -152,7 +154,7 @@ impl Module for RowParallelLinear {
     }
 }
 
-/// Returns the last dimension of an input that has these features there.
+/// Returns the last dimension of an input, which must have `inputs` features.
 fn last_dimension(layer: &'static str, input: &Tensor, inputs: usize, outputs: usize) -> Result<usize> {
     if !input.dtype().is_float() {
         let expected = "a float type (convert integers with x.to_dtype(DType::F32)?)".into();
@@ -160,7 +162,7 @@ fn last_dimension(layer: &'static str, input: &Tensor, inputs: usize, outputs: u
     }
     if input.shape().last() != Some(&inputs) {
         let detail =
-            format!("the layer is from {inputs} to {outputs} features, which the input's last dimension is not");
+            format!("the layer is from {inputs} to {outputs} features: the input's last dimension must be {inputs}");
         return Err(Error::shapes(layer, input.shape(), &[outputs, inputs], detail));
     }
     Ok(input.rank() - 1)

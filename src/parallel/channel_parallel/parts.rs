@@ -118,7 +118,7 @@ impl Local {
         Ok(Local { input, parameters, output })
     }
 
-    /// Returns the gradient of the input on `home`, and those of the parameters.
+    /// Returns the gradient of the input on `home`, and the gradients of the parameters.
     fn backward(&self, grad: &Tensor, home: &Device) -> Result<(Option<Tensor>, Vec<Option<Tensor>>)> {
         let leaves = || self.parameters.iter().chain([&self.input]);
         leaves().for_each(|leaf| leaf.set_grad(None)); // of an earlier pass
@@ -166,8 +166,8 @@ pub(super) fn compute<M: Module + Clone>(
     attached(layer, &tracked, output, Box::new(backward))
 }
 
-/// Runs `work` for each part, on a thread each if they are on several devices: a submit to a software adapter blocks until the
-/// previous one is done, and so does a read. Errors have the device's name.
+/// Runs `work` for each part. If the parts are on several devices, each has a thread, because submits to a software
+/// adapter and reads block until earlier work is done. Errors have the device's name.
 fn at_once<T: Send>(devices: &[Device], work: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
     let run = |i: usize| on_device(&devices[i], || work(i));
     if !THREADS || devices.windows(2).all(|pair| pair[0] == pair[1]) {

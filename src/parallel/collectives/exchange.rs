@@ -20,7 +20,7 @@ use crate::util::threads::THREADS;
 /// Chunks that may wait for the upload to one device.
 const WAITING: usize = 8;
 
-/// What is computed of the terms of a stream.
+/// How the terms of a stream are reduced.
 #[derive(Clone, Debug)]
 pub(super) struct Reduction {
     pub dtype: DType,
@@ -29,8 +29,8 @@ pub(super) struct Reduction {
     pub weights: Vec<f32>,
 }
 
-/// Words that go from one tensor, or from several by a reduction, to others. All are 1-D tensors of `u32` without gaps, of one
-/// length.
+/// Words that are copied from one tensor, or reduced from several, to other tensors. All are 1-D tensors of `u32`
+/// without gaps, and have the same length.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub terms: Vec<Tensor>,
@@ -70,7 +70,7 @@ pub(super) fn uninitialised(words: usize, device: &Device) -> Result<Tensor> {
 }
 
 impl Exchange {
-    /// Begins all reads: the words are those of this moment, but for those on the host.
+    /// Begins all reads. Tensors on adapters are read as they are at this moment; tensors on the host are read later.
     pub fn begin(mut streams: Vec<Stream>) -> Result<Exchange> {
         let (sender, arrivals) = channel();
         for stream in &mut streams {
@@ -132,7 +132,7 @@ impl Exchange {
 }
 
 impl Stream {
-    /// Copies a single term to the targets on its own adapter, which need nothing else.
+    /// Copies a single term to the targets on its own adapter, which then need no upload.
     fn copy_within_devices(&mut self) -> Result<()> {
         let ([term], None) = (&self.terms[..], &self.reduction) else { return Ok(()) };
         let (Storage::Gpu(from), Backend::Gpu(gpu)) = (term.storage(), term.device().backend()?) else { return Ok(()) };

@@ -11,7 +11,7 @@ use crate::util::sync::{lock, panic_message};
 
 /// The result of a collective that was started, such as by [`all_reduce_async`](super::all_reduce_async).
 ///
-/// The collective goes on whether this is waited for or not. To drop this is to ignore the result and any error.
+/// The collective continues even if nobody waits for it. Dropping the handle ignores the result and any error.
 #[must_use = "the collective is done, and its error known, after wait()"]
 pub struct Handle<T>(Arc<Place<T>>);
 
@@ -22,7 +22,7 @@ struct Place<T> {
 }
 
 impl<T> Handle<T> {
-    /// Returns whether [`wait`](Handle::wait) would return at once.
+    /// Returns whether [`wait`](Handle::wait) would return immediately.
     #[must_use]
     pub fn is_done(&self) -> bool {
         lock(&self.0.result).is_some()
@@ -31,7 +31,7 @@ impl<T> Handle<T> {
     /// Waits for the end of the collective, and returns what the blocking function returns.
     ///
     /// # Errors
-    /// Those of the blocking function.
+    /// The errors of the blocking function.
     pub fn wait(self) -> Result<T> {
         let mut result = lock(&self.0.result);
         loop {

@@ -1,4 +1,5 @@
-//! Collectives: operations on one tensor of each of several devices, of any mix, as those of `torch.distributed` and NCCL.
+//! Collectives: operations on one tensor of each of several devices, in any mix of devices. They correspond to the
+//! collectives of `torch.distributed` and NCCL.
 //!
 //! | function | takes | gives |
 //! |---|---|---|
@@ -11,26 +12,29 @@
 //! | [`reduce_scatter`] | equal shapes on each device | a part of the reduction on each device |
 //! | [`all_to_all`] | a tensor of each device, in parts | on each device, its part of all tensors |
 //!
-//! Parts may have unequal sizes, for devices of unequal speed: [`split_sizes`] computes them from weights. A device may be listed
-//! once, but for `scatter` and `gather`; parts of one device have names of their own, such as `cpu/0` and `cpu/1`. The results are outside the graph, but for
-//! those of `broadcast`, `scatter` and `gather`.
+//! Parts may have unequal sizes, for devices of unequal speed: [`split_sizes`] computes them from weights. Each device
+//! may be listed once; `scatter` and `gather` also accept a device several times. To use one device several times, list
+//! its logical devices, such as `cpu/0` and `cpu/1`. Only `broadcast`, `scatter` and `gather` record their results in
+//! the graph.
 //!
-//! **Without waiting.** Each function has a form with the suffix `_async`, which begins the reads of all devices and returns a
-//! [`Handle`]. Several may be in flight. Until a handle is done, do not write to the tensors that were given, nor read those that
-//! are reduced in place. The blocking functions are the same code on the calling thread, so that both give the same bits, whatever
-//! the times of the devices are.
+//! **Without waiting.** Each function has a form with the suffix `_async`, which begins the reads of all devices and
+//! returns a [`Handle`]. Several collectives may run at the same time. Until a handle is done, do not write to its
+//! input tensors, and do not read tensors that are reduced in place. The blocking functions run the same code on the
+//! calling thread. Both forms give the same bits, regardless of the devices' timing.
 //!
-//! **Errors.** A device that is lost or fails meanwhile ends the collective with its error, which names it; nothing waits for it
-//! longer than [`Device::set_wait_limit`] says. Tensors that are reduced in place then have unspecified elements.
+//! **Errors.** If a device is lost or fails, the collective ends with an error that names the device. Nothing waits for
+//! a device longer than [`Device::set_wait_limit`] allows. Tensors that are reduced in place then have unspecified
+//! elements.
 //!
 //! # How elements travel
 //!
-//! Two adapters of WebGPU have no common memory: what one sends to another is read into memory of the host and written from there.
-//! So the sum is computed there, on the way: all devices are read at the same time, in chunks of 1 MiB; a chunk is reduced by all
-//! threads of the host when the last device's has come, where the drivers have put them; and a thread for each device writes it.
-//! An all-reduce then moves each tensor once over the link of its device in each direction, which is the least possible. A ring or
-//! a tree moves as much and more over the same links, since each of its steps between two adapters is a read and a write, and has
-//! more steps that wait for each other. On software adapters and `cpu`, an all-reduce takes 0.4 to 0.9 of the time of its copies one
+//! Two WebGPU adapters have no common memory. Data from one adapter to another is read into host memory and written
+//! from there. A reduction is therefore computed on the host, on the way. All devices are read at the same time, in
+//! chunks of 1 MiB. When a chunk of every device has arrived, all threads of the host reduce it in the memory to which
+//! the drivers have copied it. One thread per device writes the result. An all-reduce thus moves each tensor once in
+//! each direction over its device's link, which is the minimum. A ring or a tree would move at least as much over the
+//! same links, since each of its steps between two adapters is a read and a write. It would also have more steps that
+//! wait for each other. On software adapters and `cpu`, an all-reduce takes 0.4 to 0.9 times as long as its copies one
 //! after the other: see "Collectives" in `BENCHMARKS.md`.
 
 mod exchange;
@@ -104,7 +108,7 @@ fn check_any(op: &'static str, count: usize) -> Result<()> {
     if count == 0 { Err(Error::argument(op, "the list of devices is empty")) } else { Ok(()) }
 }
 
-/// Returns the names of so many logical devices on a device's adapter, or on the CPU, if there can be several.
+/// Returns the names of `count` logical devices on a device's adapter, or on the CPU, if there can be several.
 pub(super) fn logical(device: &Device, count: usize) -> Option<Vec<String>> {
     let (place, faults) = device.name().split_at(device.name().find('?').unwrap_or(device.name().len()));
     let base = place.split('/').next().unwrap_or(place);

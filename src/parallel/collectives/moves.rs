@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::tensor::Tensor;
 
-/// Returns one copy of `x` per device, in order. Where `x` already is on the device, it is the same tensor. Gradients flow back to
-/// `x`.
+/// Returns one copy of `x` per device, in order. On the device of `x`, the copy is the same tensor. Gradients flow back
+/// to `x`.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for an empty list and a device that is listed twice; those of the devices.
+/// [`Error::InvalidArgument`] for an empty list and a device that is listed twice; errors of the devices.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::broadcast};
@@ -30,10 +30,10 @@ pub fn broadcast(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
     plan_broadcast(x, devices)?.now()
 }
 
-/// Begins a [`broadcast`] and returns. The copies are outside the graph.
+/// Starts a [`broadcast`] and returns a handle. The copies are outside the graph.
 ///
 /// # Errors
-/// Those of [`broadcast`]: those of the arguments now, others from the handle.
+/// The errors of [`broadcast`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::broadcast_async};
@@ -62,12 +62,12 @@ fn plan_broadcast(x: &Tensor, devices: &[Device]) -> Result<Collective<Vec<Tenso
     Ok(Collective::new("broadcast", vec![stream], move || Ok(copies)))
 }
 
-/// Splits `x: [N, ..]` along its first dimension into one part per device, of sizes as equal as possible. Part i is moved to device
-/// i. A device that is listed twice gets two parts. With fewer rows than devices, the last parts are empty. Gradients flow back to
-/// `x`.
+/// Splits `x: [N, ..]` along its first dimension into one part per device, of sizes as equal as possible. Part i is
+/// moved to device i. A device that is listed twice gets two parts. With fewer rows than devices, the last parts are
+/// empty. Gradients flow back to `x`.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a scalar and an empty list; those of the devices.
+/// [`Error::InvalidArgument`] for a scalar and an empty list; errors of the devices.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::scatter};
@@ -82,11 +82,11 @@ pub fn scatter(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
     scattered(x, devices, None)
 }
 
-/// As [`scatter`], with the sizes of the parts: one per device, which may be 0 and add up to N. For parts in proportion to speeds,
-/// see [`split_sizes`](super::split_sizes).
+/// Splits `x: [N, ..]` like [`scatter`], into parts of the given sizes: one size per device. Sizes may be 0 and add up
+/// to N. For parts in proportion to speeds, see [`split_sizes`](super::split_sizes).
 ///
 /// # Errors
-/// Those of [`scatter`], and [`Error::InvalidArgument`] for other sizes.
+/// The errors of [`scatter`], and [`Error::InvalidArgument`] for other sizes.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::scatter_sizes};
@@ -108,10 +108,11 @@ fn scattered(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Result<
     plan_scatter(x, devices, sizes)?.now()
 }
 
-/// Begins a [`scatter`], or a [`scatter_sizes`], and returns. The parts are outside the graph.
+/// Starts a [`scatter`], or a [`scatter_sizes`] if there are sizes, and returns a handle. The parts are outside the
+/// graph.
 ///
 /// # Errors
-/// Those of [`scatter_sizes`]: those of the arguments now, others from the handle.
+/// The errors of [`scatter_sizes`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::scatter_async};
@@ -140,12 +141,12 @@ fn plan_scatter(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Resu
     Ok(Collective::new("scatter", streams, move || Ok(parts)))
 }
 
-/// Concatenates `[Nᵢ, ..]` tensors of any devices along their first dimension, in order, on `device`. It is the inverse of
-/// [`scatter`]. Gradients flow back to each tensor.
+/// Concatenates `[Nᵢ, ..]` tensors of any devices along their first dimension, in order, on `device`. This is the
+/// inverse of [`scatter`]. Gradients flow back to each tensor.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for scalars and an empty slice; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] if other
-/// dimensions or the types differ; those of the devices.
+/// [`Error::InvalidArgument`] for scalars and an empty slice; [`Error::ShapeMismatch`] if the other dimensions differ;
+/// [`Error::DTypeMismatch`] if the types differ; errors of the devices.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::{gather, scatter}};
@@ -164,10 +165,10 @@ pub fn gather(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     first(plan_gather("gather", tensors, &[device])?).now()
 }
 
-/// Begins a [`gather`] and returns. The result is outside the graph.
+/// Starts a [`gather`] and returns a handle. The result is outside the graph.
 ///
 /// # Errors
-/// Those of [`gather`]: those of the arguments now, others from the handle.
+/// The errors of [`gather`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::gather_async};
@@ -180,11 +181,11 @@ pub fn gather_async(tensors: &[Tensor], device: &Device) -> Result<Handle<Tensor
     first(plan_gather("gather", tensors, &[device])?).later()
 }
 
-/// Concatenates `[Nᵢ, ..]` tensors of distinct devices along their first dimension, in order, on each of these devices. Outside the
-/// graph.
+/// Concatenates `[Nᵢ, ..]` tensors of distinct devices along their first dimension, in order, on each of these devices.
+/// The results are outside the graph.
 ///
 /// # Errors
-/// Those of [`gather`], and [`Error::InvalidArgument`] for two tensors of one device.
+/// The errors of [`gather`], and [`Error::InvalidArgument`] for two tensors of one device.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::all_gather};
@@ -198,10 +199,10 @@ pub fn all_gather(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     plan_all_gather(tensors)?.now()
 }
 
-/// Begins an [`all_gather`] and returns.
+/// Starts an [`all_gather`] and returns a handle.
 ///
 /// # Errors
-/// Those of [`all_gather`]: those of the arguments now, others from the handle.
+/// The errors of [`all_gather`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::all_gather_async};
@@ -236,12 +237,13 @@ fn plan_gather(op: &'static str, tensors: &[Tensor], devices: &[&Device]) -> Res
     Ok(Collective::new(op, streams, move || joined.into_iter().map(Joint::whole).collect()))
 }
 
-/// Splits the tensor of each device, `[Nᵢ, ..]`, along its first dimension into one part per device, and gives device j the j-th
-/// parts of all tensors, concatenated in the order of the devices. `sizes[i][j]` are the rows that device i sends to device j; without
-/// sizes, they are as equal as possible. Outside the graph.
+/// Splits the tensor of each device, `[Nᵢ, ..]`, along its first dimension into one part per device. Device j gets the
+/// j-th parts of all tensors, concatenated in the order of the devices. `sizes[i][j]` is the number of rows that device
+/// i sends to device j. Without sizes, the parts are as equal as possible. The results are outside the graph.
 ///
 /// # Errors
-/// Those of [`all_gather`]; [`Error::InvalidArgument`] unless the sizes of device i, one for each device, add up to Nᵢ.
+/// The errors of [`all_gather`]; [`Error::InvalidArgument`] unless there is one size for each device and the sizes of
+/// device i add up to Nᵢ.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::all_to_all};
@@ -259,10 +261,10 @@ pub fn all_to_all(tensors: &[Tensor], sizes: Option<&[Vec<usize>]>) -> Result<Ve
     plan_all_to_all(tensors, sizes)?.now()
 }
 
-/// Begins an [`all_to_all`] and returns.
+/// Starts an [`all_to_all`] and returns a handle.
 ///
 /// # Errors
-/// Those of [`all_to_all`]: those of the arguments now, others from the handle.
+/// The errors of [`all_to_all`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::all_to_all_async};

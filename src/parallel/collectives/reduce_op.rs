@@ -6,27 +6,27 @@ use crate::error::{Error, Result};
 use crate::ops::combine::Combine;
 use crate::tensor::Tensor;
 
-/// What a reduction computes of the elements at the same place in all tensors. They are taken in the order of the list, so that
-/// repeated calls give the same bits.
+/// How a reduction combines the elements at the same position of all tensors. The tensors are combined in the order of
+/// the list, so repeated calls give the same bits.
 ///
-/// Floats of 16 bits are widened to f32 on their devices, reduced as such, and rounded once at the end. Whole numbers wrap around,
-/// and have no means.
+/// 16-bit floats are widened to f32 on their devices, reduced in f32, and rounded once at the end. Integers wrap
+/// around, and have no means.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ReduceOp {
-    /// Their sum.
+    /// The sum.
     #[default]
     Sum,
-    /// Their mean.
+    /// The mean.
     Mean,
-    /// Their mean, weighted by numbers that are not negative, one for each tensor. With the numbers of samples that the devices have
-    /// processed, the mean of their gradients is the gradient of the whole batch.
+    /// The mean, weighted by one non-negative number for each tensor. With the numbers of samples that the devices have
+    /// processed as weights, the mean of their gradients is the gradient of the whole batch.
     WeightedMean(Vec<f64>),
-    /// Their product.
+    /// The product.
     Product,
-    /// The smallest, or NaN if one is NaN.
+    /// The minimum, or NaN if an element is NaN.
     Min,
-    /// The largest, or NaN if one is NaN.
+    /// The maximum, or NaN if an element is NaN.
     Max,
 }
 
@@ -66,7 +66,7 @@ impl ReduceOp {
             ReduceOp::WeightedMean(weights) => (Combine::Add, normalised(op, weights, tensors.len())?),
         };
         if dtype != DType::F32 && matches!(self, ReduceOp::Mean | ReduceOp::WeightedMean(_)) {
-            let detail = format!("the mean of {dtype} would not be whole: convert to f32, or use ReduceOp::Sum");
+            let detail = format!("the mean of {dtype} would not be an integer: convert to f32, or use ReduceOp::Sum");
             return Err(Error::argument(op, detail));
         }
         Ok(Reduction { dtype, how, weights })

@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::ops::inplace::copy_;
 use crate::tensor::Tensor;
 
-/// Replaces the elements of each tensor by the [sum, mean, …](ReduceOp) of all tensors, in place and outside the graph. Afterwards,
-/// every device holds the same bits. The tensors have equal shapes and are on distinct devices. With one tensor, it keeps its
-/// elements.
+/// Replaces each tensor with the [sum, mean, …](ReduceOp) of all tensors, in place and outside the graph. Afterwards,
+/// every device holds the same bits. The tensors must have equal shapes and be on distinct devices. A single tensor
+/// keeps its elements.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] if shapes or types differ, or the type has no arithmetic;
-/// [`Error::InvalidArgument`] for an empty slice, two tensors of one device, and means of whole numbers; those of the devices. After
-/// an error of a device, the elements are unspecified.
+/// [`Error::ShapeMismatch`] if shapes differ; [`Error::DTypeMismatch`] if types differ or the type has no arithmetic;
+/// [`Error::InvalidArgument`] for an empty slice, two tensors of one device, and means of integers; errors of the
+/// devices. After an error of a device, the elements are unspecified.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::{ReduceOp, all_reduce}};
@@ -33,10 +33,10 @@ pub fn all_reduce(tensors: &[Tensor], op: ReduceOp) -> Result<()> {
     plan_all_reduce(tensors, &op)?.now()
 }
 
-/// Begins an [`all_reduce`] and returns. The tensors have the result when the handle is done.
+/// Starts an [`all_reduce`] and returns a handle. The tensors have the result when the handle is done.
 ///
 /// # Errors
-/// Those of [`all_reduce`]: those of the arguments now, others from the handle.
+/// The errors of [`all_reduce`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::{ReduceOp, all_reduce_async}};
@@ -76,11 +76,11 @@ fn plan_all_reduce(tensors: &[Tensor], op: &ReduceOp) -> Result<Collective<()>> 
     }))
 }
 
-/// Returns the [sum, mean, …](ReduceOp) of tensors of equal shapes on distinct devices, as a new tensor on `device`, which may be any
-/// device. Outside the graph.
+/// Returns the [sum, mean, …](ReduceOp) of tensors of equal shapes on distinct devices. The result is a new tensor on
+/// `device`, which may be any device, and is outside the graph.
 ///
 /// # Errors
-/// Those of [`all_reduce`].
+/// The errors of [`all_reduce`].
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::{ReduceOp, reduce}};
@@ -94,10 +94,10 @@ pub fn reduce(tensors: &[Tensor], device: &Device, op: ReduceOp) -> Result<Tenso
     plan_reduce(tensors, device, &op)?.now()
 }
 
-/// Begins a [`reduce`] and returns.
+/// Starts a [`reduce`] and returns a handle.
 ///
 /// # Errors
-/// Those of [`reduce`]: those of the arguments now, others from the handle.
+/// The errors of [`reduce`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::{ReduceOp, reduce_async}};
@@ -120,11 +120,13 @@ fn plan_reduce(tensors: &[Tensor], device: &Device, op: &ReduceOp) -> Result<Col
     Ok(Collective::new("reduce", vec![stream], move || result.to_dtype(dtype)))
 }
 
-/// Gives each device a part of the [sum, mean, …](ReduceOp) of tensors `[N, ..]` of equal shapes on distinct devices: device i gets
-/// `sizes[i]` rows of it, in order. Without sizes, they are as equal as possible. Outside the graph.
+/// Computes the [sum, mean, …](ReduceOp) of tensors `[N, ..]` of equal shapes on distinct devices, and splits it among
+/// the devices. Device i gets `sizes[i]` rows of it, in order. Without sizes, the parts are as equal as possible. The
+/// results are outside the graph.
 ///
 /// # Errors
-/// Those of [`all_reduce`]; [`Error::InvalidArgument`] for scalars, and unless the sizes, one for each tensor, add up to N.
+/// The errors of [`all_reduce`]; [`Error::InvalidArgument`] for scalars, and unless there is one size for each tensor
+/// and the sizes add up to N.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::{ReduceOp, reduce_scatter}};
@@ -138,10 +140,10 @@ pub fn reduce_scatter(tensors: &[Tensor], op: ReduceOp, sizes: Option<&[usize]>)
     plan_reduce_scatter(tensors, &op, sizes)?.now()
 }
 
-/// Begins a [`reduce_scatter`] and returns.
+/// Starts a [`reduce_scatter`] and returns a handle.
 ///
 /// # Errors
-/// Those of [`reduce_scatter`]: those of the arguments now, others from the handle.
+/// The errors of [`reduce_scatter`]: errors of the arguments at once, others from the handle.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::{ReduceOp, reduce_scatter_async}};
@@ -172,8 +174,8 @@ fn plan_reduce_scatter(tensors: &[Tensor], op: &ReduceOp, sizes: Option<&[usize]
     Ok(Collective::new(OP, streams, move || parts.iter().map(|part| part.to_dtype(dtype)).collect()))
 }
 
-/// Checks the tensors of a reduction. Returns them without gaps and in the type in which they are reduced, outside the graph, and
-/// the reduction. There is at least one.
+/// Checks the tensors of a reduction; there must be at least one. Returns the reduction, and the tensors without gaps,
+/// outside the graph, and in the type in which they are reduced.
 fn terms(name: &'static str, tensors: &[Tensor], op: &ReduceOp) -> Result<(Vec<Tensor>, Reduction)> {
     check_devices(name, tensors.iter().map(Tensor::device))?;
     let reduction = op.of(name, tensors)?;

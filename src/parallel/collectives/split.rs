@@ -9,7 +9,8 @@ use crate::tensor::{Tensor, to_together};
 /// Images and labels of a part are moved in one copy. The parts are outside the graph.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] unless there are as many labels as images, [`Error::InvalidArgument`] for scalars and an empty list of devices, and those of the copies.
+/// [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for scalars and an
+/// empty list of devices; the errors of the copies.
 ///
 /// # Example
 /// ```
@@ -29,7 +30,7 @@ pub fn split_batch(images: &Tensor, labels: &Tensor, devices: &[Device]) -> Resu
 /// Like [`split_batch`], with part sizes in proportion to `weights`, one per device; see [`split_sizes`].
 ///
 /// # Errors
-/// Those of [`split_batch`], and [`Error::InvalidArgument`] unless there is one weight per device.
+/// The errors of [`split_batch`], and [`Error::InvalidArgument`] unless there is one weight per device.
 pub fn split_batch_by(
     images: &Tensor,
     labels: &Tensor,

@@ -19,14 +19,15 @@ const BOUND: &str = "OMPI_MCA_orte_bound_at_launch";
 /// The most elements in one message: MPI counts with 31 bits.
 const MOST: usize = 1 << 28;
 
-/// All processes of a job that `mpirun` started, and the place of this one among them: `MPI_COMM_WORLD` with its rank.
+/// All processes of a job that `mpirun` started, and the rank of this process among them. This is `MPI_COMM_WORLD` with
+/// its rank.
 ///
-/// Clones are the same communicator. The methods that exchange something are *collective*: all processes must call the same
-/// ones in the same order, as they do if they run the same program. A process that does something else, or drops its
-/// communicator early, ends the whole job with a message that says so. MPI is shut down when the last clone is dropped, also
-/// those in [`DataParallel`](crate::DataParallel).
+/// Clones are the same communicator. Methods that exchange data are *collective*: all processes must call the same
+/// methods in the same order, as they do if they run the same program. If a process does something else or drops its
+/// communicator early, the whole job ends with a message that says so. MPI is shut down when the last clone is dropped,
+/// including the clones in [`DataParallel`](crate::DataParallel).
 ///
-/// An error of MPI itself, such as a broken connection, ends the job: MPI cannot go on after one.
+/// An error of MPI itself, such as a broken connection, ends the job, because MPI cannot continue after an error.
 ///
 /// ```
 /// use anygpu::parallel::Communicator;
@@ -95,14 +96,14 @@ impl Channel {
         Channel(Mutex::new(Handle(communicator)))
     }
 
-    /// Returns the values of all ranks, in order; all have as many.
+    /// Returns the values of all ranks, in order. All ranks have the same number of values.
     pub fn all_gather<T: Equivalence + Clone + Default>(&self, own: &[T], ranks: usize) -> Vec<T> {
         let mut all = vec![T::default(); own.len() * ranks];
         lock(&self.0).0.all_gather_into(own, &mut all[..]);
         all
     }
 
-    /// Returns the values of all ranks, in order, of which rank i has `counts[i]`.
+    /// Returns the values of all ranks, in order. Rank i has `counts[i]` values.
     pub fn all_gather_counts<T: Equivalence + Clone + Default>(&self, own: &[T], counts: &[usize]) -> Vec<T> {
         let count = |n: usize| Count::try_from(n).unwrap_or(Count::MAX); // MPI reports a message that is too large
         let ends = counts.iter().scan(0, |end, &n| {
@@ -138,7 +139,7 @@ impl Channel {
         Ok(all)
     }
 
-    /// Overwrites the values with those of rank 0.
+    /// Overwrites the values with the values of rank 0.
     fn broadcast<T: Equivalence>(&self, values: &mut [T]) {
         let handle = lock(&self.0);
         let first = handle.0.process_at_rank(0);
@@ -147,11 +148,11 @@ impl Channel {
 }
 
 impl Communicator {
-    /// Starts MPI: call it once, before anything else that takes long, in every process.
+    /// Starts MPI. Call it once in every process, before anything else that takes long.
     ///
     /// # Errors
-    /// [`Error::Communication`] if MPI was started before or is shut down, and if the MPI library was built without support for
-    /// several threads (`MPI_THREAD_MULTIPLE`).
+    /// [`Error::Communication`] if MPI was started before or is shut down, or if the MPI library was built without
+    /// support for several threads (`MPI_THREAD_MULTIPLE`).
     pub fn init() -> Result<Communicator> {
         let failed = |rank, host: &str, message: &str| {
             Err(Error::Communication { rank, host: host.to_string(), message: message.to_string() })
@@ -166,7 +167,7 @@ impl Communicator {
         let host = processor_name().unwrap_or_else(|_| "a machine without a name".to_string());
         let (rank, world_size) = (world.rank().unsigned_abs() as usize, world.size().unsigned_abs() as usize);
         if threading != Threading::Multiple {
-            let message = "this MPI library does not support several threads (MPI_THREAD_MULTIPLE): use one that was built with them";
+            let message = "this MPI library does not support several threads (MPI_THREAD_MULTIPLE): use one that does";
             return failed(rank, &host, message);
         }
         if std::env::var_os(BOUND).is_some() && std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1)
@@ -179,7 +180,7 @@ impl Communicator {
         Ok(Communicator { inner: Arc::new(Inner { rank, world_size, host, control, _universe: universe }) })
     }
 
-    /// Returns the number of this process, from 0.
+    /// Returns the rank of this process, counted from 0.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.inner.rank
@@ -202,7 +203,8 @@ impl Communicator {
         self.agree(Act::Barrier, &[]);
     }
 
-    /// Returns the bytes of rank 0 on all processes: a configuration, a checkpoint. The bytes of others are not used.
+    /// Returns the bytes of rank 0 on all processes, for example a configuration or a checkpoint. The bytes of other
+    /// ranks are not used.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if there is no memory for them.
@@ -223,8 +225,8 @@ impl Communicator {
         lens.iter().map(|&len| all.by_ref().take(len).collect()).collect()
     }
 
-    /// Returns the sums over all processes, of as many values on each: of metrics, for instance. The sums have the same bits on
-    /// all processes.
+    /// Returns the sums over all processes, for example of metrics. All processes give the same number of values. The
+    /// sums have the same bits on all processes.
     #[must_use]
     pub fn sum(&self, values: &[f64]) -> Vec<f64> {
         let lens = self.agree(Act::Numbers, &[values.len() as u64]);
@@ -235,7 +237,7 @@ impl Communicator {
         (0..values.len()).map(|i| all.iter().skip(i).step_by(values.len()).sum()).collect()
     }
 
-    /// Ends the processes of the job, on all machines, with this message on standard error and an exit status.
+    /// Ends the processes of the job, on all machines, with this exit status, and writes the message to standard error.
     pub fn abort(&self, message: &str, status: i32) -> ! {
         self.inner.abort(message, status)
     }
@@ -250,13 +252,13 @@ impl Communicator {
         Channel::new(lock(&self.inner.control.0).0.duplicate())
     }
 
-    /// Overwrites the words with those of rank 0.
+    /// Overwrites the words with the words of rank 0.
     pub(super) fn broadcast_words(&self, words: &mut [u32]) {
         self.inner.control.broadcast(words);
     }
 
-    /// Tells all processes what this one is about to do, with words of its own. Returns those of all ranks, after the code of
-    /// what they do. If it is not the same, the job ends.
+    /// Tells all processes what this process is about to do, with some words. Returns the words of all ranks, each
+    /// after the code of what the rank does. The job ends if the processes are about to do different things.
     pub(super) fn agree(&self, act: Act, words: &[u64]) -> Vec<[u64; WORDS]> {
         self.inner.agree(act, words)
     }

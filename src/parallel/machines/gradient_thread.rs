@@ -8,7 +8,7 @@ use web_time::{Duration, Instant};
 use super::communicator::Channel;
 use crate::error::{Error, Result};
 
-/// Values that are to be combined with those of the other processes.
+/// Values that are to be combined with the other processes' values.
 struct Job {
     values: Vec<f32>,
     how: Combine,

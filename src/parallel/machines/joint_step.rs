@@ -1,10 +1,10 @@
 //! A step of several processes: what they agree on before it, and what they exchange during it.
 //!
-//! The devices of a process average a bucket of gradients first; then one message per process adds it to those of the others
-//! (`gradient_thread.rs`), while backward goes on. Batch norm's exchanges have messages of their own, since the two come in
-//! different orders on different processes. Both are kept until the step is over: a process that repeats its part of the step,
-//! because one of its devices failed, gets the results of exchanges that are over, and does not send a bucket twice. Thus
-//! the failure concerns no other process.
+//! The devices of a process average a bucket of gradients first. Then one message per process adds it to the other
+//! processes' buckets (`gradient_thread.rs`), while backward goes on. Batch norm's exchanges have messages of their
+//! own, since the two kinds come in different orders on different processes. The results of both are kept until the
+//! step is over. A process repeats its part of the step if one of its devices failed. It then gets the results of
+//! exchanges that are over, and does not send a bucket twice. So the failure does not affect other processes.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,9 +28,9 @@ use crate::process_group::{Joint, Outside};
 use crate::tensor::{RandomState, Tensor, from_words, random_state, set_random_state};
 use crate::util::sync::lock;
 
-/// The number of steps after which the parts of batches follow the measured speeds.
+/// The number of steps between two adjustments of the parts of batches to the measured speeds.
 const STEPS_BETWEEN_CUTS: u64 = 16;
-/// What a process says instead of its position in the batches if their parts are not to follow the speeds.
+/// What a process sends instead of its position in the batches if the parts must not follow the speeds.
 const UNMEASURED: u64 = u64::MAX;
 
 /// What a net has for its training with other processes. The thread and the channel are dropped before the communicator.
@@ -82,14 +82,14 @@ impl Exchanges {
     /// Tells all processes the width of the next exchange, or 0 if this one has no more in this step.
     ///
     /// # Errors
-    /// If another process has another one next.
+    /// If the other processes' next exchange is another one.
     fn announce(&self, width: usize) -> Result<()> {
         let widths = self.channel.all_gather_counts(&[width as u64], &vec![1; self.entries.len()]);
         if widths.iter().all(|&other| other == width as u64) {
             return Ok(());
         }
-        let detail = "the processes go through different layers or losses: each must compute all losses for its samples, also where none \
-                      of them counts";
+        let detail = "the processes go through different layers or losses: each must compute all losses for its samples, even \
+                      if none of them counts";
         Err(Error::argument("train_batch", detail))
     }
 }
@@ -128,7 +128,7 @@ impl Machines {
         self.shard.clone()
     }
 
-    /// Begins a step of this process with so many samples: all processes say what they have.
+    /// Begins a step of this process with so many samples: all processes exchange what they have.
     ///
     /// # Errors
     /// If the nets of the processes are not the same, or no process has samples.
@@ -153,14 +153,14 @@ impl Machines {
         let differs = |word: usize| all.iter().position(|words| words[word] != all[0][word]);
         if let Some(rank) = differs(5) {
             let message = format!(
-                "rank {rank} trains a net with other parameters than rank 0, with other buckets, or with means where that has sums of \
-                 losses"
+                "rank {rank} and rank 0 differ in the net's parameters, in the buckets, or in whether losses are sums or \
+                 means"
             );
             return Err(self.communicator.error(message));
         }
         if let Some(rank) = differs(6) {
             let message = format!(
-                "the parameters of rank {rank} differ from those of rank 0 before step {}: all ranks must load the same values and \
+                "the parameters of rank {rank} and rank 0 differ before step {}: all ranks must load the same values and \
                  take the same steps of the same optimiser, in the same build of the program; otherwise, the memory of a machine \
                  is faulty",
                 state.steps
@@ -223,7 +223,8 @@ impl JointStep<'_> {
         self.place.clone()
     }
 
-    /// Returns the samples that this process computes with: those of the batch, along a dimension, or one that does not count.
+    /// Returns the samples that this process computes with: its part of the batch or, if that is empty, one sample that
+    /// does not count.
     pub fn samples(&self, batch: &Tensor, dim: usize) -> Result<Tensor> {
         if !self.place.empty {
             return Ok(batch.clone());
@@ -253,8 +254,8 @@ impl JointStep<'_> {
         self.seconds = seconds;
     }
 
-    /// Waits for the sums of all buckets and overwrites those of this process with them: the gradients, the loss, and which
-    /// parameters have a gradient.
+    /// Waits for the sums of all buckets and overwrites this process's values with them: the gradients, the loss, and
+    /// which parameters have a gradient.
     pub fn finish(self, block: &Tensor, loss: &mut f32, present: &mut [bool]) -> Result<()> {
         self.place.outside.end()?;
         let (begin, mut took) = (Instant::now(), Duration::ZERO);
@@ -282,22 +283,25 @@ impl JointStep<'_> {
 }
 
 impl DataParallel {
-    /// Trains the net together with the other processes of a job: each has devices of its own, one or several, and its own part
-    /// of each batch. [`train_batch`](DataParallel::train_batch) then takes that part and is collective: all processes call it
-    /// equally often. Load the parts with [`DataLoader::shard`](crate::data::DataLoader::shard) and
-    /// [`shard`](DataParallel::shard). A part may have no samples, shape `[0, ..]`, unless all are so.
+    /// Trains the net together with the other processes of a job. Each process has one or several devices, and its own
+    /// part of each batch. [`train_batch`](DataParallel::train_batch) then takes that part and is collective: all
+    /// processes must call it equally often. Load the parts with [`DataLoader::shard`](crate::data::DataLoader::shard)
+    /// and [`shard`](DataParallel::shard). A part may be empty, with shape `[0, ..]`, unless the parts of all processes
+    /// are empty.
     ///
-    /// The results are those of one process with the whole batch, as with several devices: a loss is that of the whole batch on all
-    /// processes, batch norm has its statistics, dropout drops the same elements. Other calls are not joined, such as
-    /// [`predict`](DataParallel::predict) and [`forward`](DataParallel::forward).
+    /// The results are the same as with one process that has the whole batch. On all processes, the loss is the loss of
+    /// the whole batch, batch norm uses the statistics of the whole batch, and dropout drops the same elements. Other
+    /// calls, such as [`predict`](DataParallel::predict) and [`forward`](DataParallel::forward), are not joint.
     ///
-    /// The parameters and buffers become those of rank 0, and so does the random generator before each step. Parameters have
-    /// the same bits on all processes; before the first and every 256th step, that is checked. The trained values are on the host
-    /// also with one device, so call this before [`parameters`](DataParallel::parameters). An error of
-    /// `train_batch` that arises in the middle of a step ends the job, with a message that names the rank, the machine and the
-    /// cause, because the other processes wait for this one. A device that fails is no such error if the process has another one.
-    /// A lack of memory is one if the process's devices together cannot hold its part, which is not cut further.
+    /// Parameters and buffers are copied from rank 0, and so is the state of the random generator before each step.
+    /// Parameters have the same bits on all processes; this is checked before the first step and every 256th step. The
+    /// trained values are on the host even with one device, so call this before
+    /// [`parameters`](DataParallel::parameters).
     ///
+    /// If `train_batch` fails in the middle of a step, the job ends, because the other processes wait for this one. The
+    /// message names the rank, the machine and the cause. The failure of a device does not end the job if the process
+    /// has another device. A lack of memory ends it if the process's devices together cannot hold its part, because the
+    /// part is not cut further.
     /// # Errors
     /// [`Error::Communication`] on all processes if their nets differ; [`Error::OutOfMemory`].
     ///
@@ -325,7 +329,7 @@ impl DataParallel {
         let sizes = values.iter().map(|value| value.elem_count());
         let all = communicator.agree(Act::Net, &[fingerprint(&self.plan), hash(sizes)]);
         if let Some(rank) = all.iter().position(|words| words[1..3] != all[0][1..3]) {
-            let message = format!("the net of rank {rank} has other parameters than that of rank 0, or other buckets");
+            let message = format!("the nets of rank {rank} and rank 0 differ in their parameters or buckets");
             return Err(communicator.error(message));
         }
         let no_thread = |error| communicator.error(format!("no thread for gradients: {error}"));
@@ -366,7 +370,7 @@ impl DataParallel {
     }
 }
 
-/// Returns a number that is another one for other sizes of trained parameters or other buckets, all but certainly.
+/// Returns a hash of the sizes of the trained parameters and of the buckets.
 fn fingerprint(plan: &BucketPlan) -> u64 {
     let buckets = (0..plan.len()).flat_map(|bucket| [plan.range(bucket).start, plan.range(bucket).end]);
     hash(buckets.chain(plan.starts().iter().copied()))
@@ -378,7 +382,7 @@ fn hash(numbers: impl Iterator<Item = usize>) -> u64 {
     u64::from(hash.finalize())
 }
 
-/// Returns a number that is another one for other bits of the parameters, all but certainly.
+/// Returns a hash of the bits of the parameters.
 fn checksum(host: &Replica) -> Result<u64> {
     let mut hash = crc32fast::Hasher::new();
     for parameter in host.parameters.iter() {

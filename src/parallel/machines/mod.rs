@@ -1,4 +1,4 @@
-//! Training on several machines: one process on each, which MPI connects. Without the feature `mpi`, there is no such type.
+//! Training on several machines: one process on each, connected by MPI. Needs the feature `mpi`.
 
 #[cfg(feature = "mpi")]
 mod communicator;
@@ -20,10 +20,10 @@ use super::DataParallel;
 use crate::data::Shard;
 
 impl DataParallel {
-    /// Returns the part of each batch that this process is to load, for
-    /// [`DataLoader::shard`](crate::data::DataLoader::shard). With several processes (`with_communicator`, feature `mpi`), the
-    /// parts follow the measured speeds of the processes, unless a process has other [`Shares`](super::Shares) than measured ones;
-    /// otherwise, it is the whole batch.
+    /// Returns the part of each batch that this process must load, for
+    /// [`DataLoader::shard`](crate::data::DataLoader::shard). With several processes (`with_communicator`, feature
+    /// `mpi`), the parts follow the measured speeds of the processes. They stay equal if a process has other
+    /// [`Shares`](super::Shares) than measured ones. With one process, the part is the whole batch.
     ///
     /// ```
     /// use anygpu::data::{DataLoader, mnist_5k};

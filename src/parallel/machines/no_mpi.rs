@@ -1,4 +1,4 @@
-//! What stands for several machines in a library without MPI: a type without values.
+//! Placeholders for several machines in a library without MPI: types without values.
 
 use crate::Tensor;
 use crate::data::Shard;
@@ -7,7 +7,7 @@ use crate::parallel::DataParallel;
 use crate::parallel::members::State;
 use crate::process_group::Joint;
 
-/// Other processes, which there are not.
+/// Other processes. Without MPI, there are none.
 pub(in crate::parallel) enum Machines {}
 
 /// A step of several processes.

@@ -24,18 +24,19 @@ use crate::tensor::{Tensor, generator, skip_blocks};
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Pipeline {
-    /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, `y: [N, ..]` (labels, which go to
-    /// the last stage's device) and a loss function that returns a *mean* over samples, or any loss of [`nn`](crate::nn); it gets the
-    /// output and the labels of one micro-batch. Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients
-    /// are cleared. Call the optimiser's `step()` next.
+    /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, labels `y: [N, ..]`,
+    /// which are moved to the last stage's device, and a loss function. The loss function gets the output and the
+    /// labels of one micro-batch. It returns a *mean* over samples, or any loss of [`nn`](crate::nn). Afterwards, the
+    /// [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients are cleared. Call
+    /// the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar on the last stage's device.
     ///
     /// # Errors
     /// - [`Error::ShapeMismatch`] unless there are as many labels as inputs; [`Error::InvalidArgument`] for an empty batch, and
     ///   if the loss function calls this method or another one that computes with this pipeline.
-    /// - [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device whose stage failed. What a device has not
-    ///   computed yet is reported by the first call that waits for it.
+    /// - [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device whose stage failed. Work that a
+    ///   device has not finished yet is reported by the first call that waits for it.
     ///
     /// On error, all gradients are cleared.
     pub fn train_batch<F>(&self, x: &Tensor, y: &Tensor, loss_fn: F) -> Result<Tensor>
@@ -45,11 +46,12 @@ impl Pipeline {
         self.step("train_batch", x, y, loss_fn, false)
     }
 
-    /// As [`train_batch`](Pipeline::train_batch), but adds to the existing gradients, for a batch that is computed in several calls.
-    /// Divide each loss by their number for the mean of them all. Clear the gradients first with the optimiser's `zero_grad()`.
+    /// Does the same as [`train_batch`](Pipeline::train_batch), but adds to the existing gradients, for a batch that is
+    /// computed in several calls. To get the gradient of the mean over all calls, divide each loss by the number of
+    /// calls. Clear the gradients first with the optimiser's `zero_grad()`.
     ///
     /// # Errors
-    /// As [`train_batch`](Pipeline::train_batch), but on error, all gradients are as they were.
+    /// The errors of [`train_batch`](Pipeline::train_batch), but on error, all gradients are as they were.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear, Sequential};
@@ -72,7 +74,7 @@ impl Pipeline {
         self.step("accumulate_batch", x, y, loss_fn, true)
     }
 
-    /// Computes the gradients of a batch, from none or those that are there.
+    /// Computes the gradients of a batch. If `adds`, they are added to the existing gradients.
     fn step<F>(&self, call: &'static str, x: &Tensor, y: &Tensor, loss_fn: F, adds: bool) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -153,20 +155,20 @@ impl Pipeline {
     /// Returns the net's output for `x: [N, ..]` in evaluation mode, on the last stage's device and outside the graph.
     ///
     /// # Errors
-    /// Those of the layers, with the name of the device; those of [`train_batch`](Pipeline::train_batch).
+    /// The errors of the layers, with the name of the device; the errors of [`train_batch`](Pipeline::train_batch).
     pub fn predict(&self, x: &Tensor) -> Result<Tensor> {
         let (workers, _in_call) = self.alone("predict")?; // not during a step, which switches the layers to training mode
         self.eval();
         self.outputs(&workers, "predict", x)
     }
 
-    /// Returns the net's output for `x: [N, ..]` in the mode that the net is in, on the last stage's device and outside the
-    /// graph: a new net is in training mode, and [`train_batch`](Pipeline::train_batch) and [`predict`](Pipeline::predict) switch
-    /// it.
+    /// Returns the net's output for `x: [N, ..]` in its current mode, on the last stage's device and outside the graph.
+    /// A new net is in training mode; [`train_batch`](Pipeline::train_batch) and [`predict`](Pipeline::predict) switch
+    /// the mode.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] outside [`no_grad`](crate::no_grad), unless all parameters are frozen, since gradients are
-    /// those of `train_batch`; those of `predict`.
+    /// [`Error::InvalidArgument`] outside [`no_grad`](crate::no_grad), unless all parameters are frozen, since only
+    /// `train_batch` computes gradients; the errors of `predict`.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Sequential};
@@ -181,7 +183,7 @@ impl Pipeline {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let tracked = x.is_tracked() || self.parameters().iter().any(Tensor::is_tracked);
         if tracked && is_recording() {
-            let detail = "the gradients of a pipeline are those of train_batch: train with train_batch(&x, &y, loss_fn), or \
+            let detail = "only train_batch computes a pipeline's gradients: train with train_batch(&x, &y, loss_fn), or \
                           compute outputs within no_grad(|| …), as predict does";
             return Err(Error::argument("forward", detail));
         }
@@ -203,13 +205,13 @@ impl Pipeline {
         if entries.iter().any(|part| *part != entries[0]) {
             return Err(Error::argument(
                 call,
-                "the net has outputs of other sizes for each sample of one micro-batch than of another",
+                "the size of the net's output per sample is not the same in all micro-batches",
             ));
         }
         Tensor::cat(&outputs.iter().collect::<Vec<_>>(), self.dims.output(0))
     }
 
-    /// Starts a call that no other call may be in the middle of, until the guards are dropped.
+    /// Starts a call during which no other call may run, until the guards are dropped.
     pub(super) fn alone(
         &self,
         call: &'static str,

@@ -1,12 +1,12 @@
-//! Where a net is cut into stages, as a function of what its layers take on each device.
+//! Where a net is cut into stages, from the time and memory of its layers on each device.
 
 use std::ops::Range;
 
-/// Bytes that a parameter takes in training, in sizes of itself: value, gradient, and two tensors of an optimiser's state
-/// (Adam's).
+/// The memory that a parameter takes in training, as a multiple of its size: value, gradient, and two tensors of an
+/// optimiser's state (Adam's).
 const COPIES_OF_PARAMETERS: u64 = 4;
 
-/// What the layers of a net take for one micro-batch. The first index is that of the device, the second that of the layer.
+/// The time and memory of a net's layers for one micro-batch. The first index is the device, the second the layer.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
     /// The seconds of the forward and backward pass. Infinite if the device cannot compute the layer.
@@ -38,8 +38,8 @@ impl Costs {
         Some(seconds).filter(|seconds| fits && seconds.is_finite())
     }
 
-    /// Returns the bytes that a stage takes. There are at most as many later stages as devices, and a stage keeps the activations
-    /// of as many micro-batches as there are stages from itself on.
+    /// Returns the bytes that a stage takes. There are at most as many later stages as later devices. A stage keeps the
+    /// activations of as many micro-batches as there are stages from itself on.
     fn bytes(&self, device: usize, layers: Range<usize>) -> u64 {
         let live = (self.limits.len() - device) as u64;
         let sum = |bytes: &[u64]| bytes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
@@ -47,8 +47,9 @@ impl Costs {
         parameters.saturating_add(sum(&self.activations[layers]).saturating_mul(live))
     }
 
-    /// Returns the best value of a cut in which no stage takes more than `most` seconds, and the cut: `join` adds the seconds of
-    /// a stage to the value of the stages before. Of equal cuts, the one with more layers on earlier devices is returned.
+    /// Returns the best cut in which no stage takes more than `most` seconds, and its value. `join` adds the seconds of
+    /// a stage to the value of the stages before. If several cuts are equal, the one with more layers on earlier
+    /// devices is returned.
     fn best(&self, most: f64, join: fn(f64, f64) -> f64) -> Option<(f64, Vec<Range<usize>>)> {
         // The value of the first layers on the devices so far, by the number of layers.
         let mut values: Vec<Option<f64>> = vec![None; self.layers() + 1];
@@ -80,9 +81,9 @@ impl Costs {
     }
 }
 
-/// Returns the layers of each device, in the order of the devices. A device that does not pay has none. The slowest stage is as
-/// fast as possible; of such cuts, the one that takes the fewest seconds over all stages is returned. `None` if none fits into
-/// memory.
+/// Returns the layers of each device, in the order of the devices. A device that does not pay has none. The slowest
+/// stage is as fast as possible. Of several such cuts, the one that takes the fewest seconds over all stages is
+/// returned. `None` if no cut fits into memory.
 pub(super) fn cut_points(costs: &Costs) -> Option<Vec<Range<usize>>> {
     let (slowest, _) = costs.best(f64::INFINITY, f64::max)?;
     let (_, ranges) = costs.best(slowest, |sum, stage| sum + stage)?;

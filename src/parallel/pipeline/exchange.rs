@@ -1,4 +1,4 @@
-//! What the stages of a pipeline give each other in one call, and how they wait for it.
+//! What the stages of a pipeline pass to each other in one call, and how they wait for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,8 +18,8 @@ pub(super) enum Message {
     Gradient { stage: usize, micro_batch: usize },
 }
 
-/// The messages of one call. Tensors of adapters go through the host: the sender reads, without waiting for its device, and the
-/// taker writes to its own, so that an error is that of the right device.
+/// The messages of one call. Tensors of adapters go through the host. The sender reads without waiting for its device,
+/// and the receiver writes to its own device, so that errors belong to the right device.
 #[derive(Debug)]
 pub(super) struct Exchange {
     state: Mutex<State>,
@@ -28,7 +28,7 @@ pub(super) struct Exchange {
 
 #[derive(Debug)]
 struct State {
-    /// What was sent and not taken yet. There may be no gradient: no loss depends on the output.
+    /// What was sent and not taken yet. A gradient is `None` if no loss depends on the output.
     messages: HashMap<Message, Option<Tensor>>,
     stages: Vec<Stage>,
     /// The number of passes that all stages have done.

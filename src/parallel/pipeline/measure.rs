@@ -15,25 +15,27 @@ use crate::process_group::ProcessGroup;
 use crate::tensor::Tensor;
 use crate::util::units;
 
-/// The number of measured runs of a layer. The fastest counts; before them is one in which kernels are compiled.
+/// The number of measured runs of a layer, of which the fastest counts. One run before them compiles the kernels.
 const RUNS: usize = 3;
 
 impl Pipeline {
-    /// Cuts a net into stages for these devices, in their order: neighbouring layers of the [`Sequential`] form a stage. The
-    /// layers are measured one by one on each device, forward and backward, with `example`, which has the shape of a micro-batch.
-    /// The cut makes the slowest stage as fast as possible, with the time to move its input, its output and their gradients. It
-    /// respects the memory of each device where that is [known](Device::driver_memory): parameters with their gradients and two
-    /// tensors of optimiser state, and the activations of as many micro-batches as
-    /// [`OneForwardOneBackward`](super::PipelineSchedule::OneForwardOneBackward) keeps. `cpu` and software adapters share the
-    /// host's memory, which counts for each of them in equal parts.
+    /// Cuts a net into stages for these devices, in their order: neighbouring layers of the [`Sequential`] form a
+    /// stage. `example` has the shape of a micro-batch. The layers are measured with it one by one on each device,
+    /// forward and backward.
     ///
-    /// A device that does not pay gets no stage: the pipeline would be slower with it. [`devices`](Pipeline::devices) has those
-    /// with a stage, and a line of the log names the others. Since times are measured, repeated calls may cut in different
-    /// places. Values and running statistics of `net`, and the generator of random numbers, are not changed.
+    /// The cut makes the slowest stage as fast as possible, including the time to move its input, its output and their
+    /// gradients. It respects the memory of each device where that is [known](Device::driver_memory). The memory holds
+    /// the parameters with their gradients and two tensors of optimiser state, and the activations of as many
+    /// micro-batches as [`OneForwardOneBackward`](super::PipelineSchedule::OneForwardOneBackward) keeps. `cpu` and
+    /// software adapters share the host's memory, and each of them gets an equal part of it.
+    ///
+    /// A device gets no stage if the pipeline would be slower with it. [`devices`](Pipeline::devices) returns the
+    /// devices with a stage, and the log names the others. Times are measured, so repeated calls may cut in different
+    /// places. The values and running statistics of `net` and the random generator are not changed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no devices or no layers, if no cut fits into the devices' memory, and those of
-    /// [`new`](Pipeline::new); errors of the layers.
+    /// [`Error::InvalidArgument`] if there are no devices or no layers, or if no cut fits into the devices' memory; the
+    /// errors of [`new`](Pipeline::new); errors of the layers.
     ///
     /// ```
     /// use anygpu::{Device, Pipeline, Tensor, nn::models::lenet};
@@ -67,18 +69,18 @@ fn does_not_fit(costs: &Costs, devices: &[Device]) -> Error {
     let (parameters, activations) = (sum(&costs.parameters), sum(&costs.activations));
     let limit = |(device, limit): (&Device, &Option<u64>)| match limit {
         Some(limit) => format!("{device} {}", units::bytes(*limit)),
-        None => format!("{device} an unknown number"),
+        None => format!("{device} an unknown amount"),
     };
     let limits: Vec<String> = devices.iter().zip(&costs.limits).map(limit).collect();
     let detail = format!(
-        "no cut fits: the parameters take {parameters}, four times that with gradients and optimiser state, and the activations \
-         of a micro-batch {activations}; {} of memory are free. Use more devices, or an example with fewer samples",
+        "no cut fits: the parameters take {parameters} (four times that with gradients and optimiser state), and activations \
+         of a micro-batch take {activations}. Free memory: {}. Use more devices, or an example with fewer samples",
         limits.join(", ")
     );
     Error::argument("Pipeline::cut", detail)
 }
 
-/// What a layer takes on one device.
+/// The output and the costs of a layer on one device.
 struct Measured {
     seconds: f64,
     transfer: f64,

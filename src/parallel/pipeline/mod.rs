@@ -34,28 +34,28 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// A net whose layers are on several devices, for nets that one device cannot hold.
 ///
-/// The net is a chain of stages, each a [`Sequential`] on a device and a thread of its own. A batch is split into micro-batches:
-/// while a stage computes one of them, the next stage computes the one before. Activations and gradients go from device to device
-/// through the host. [`train_batch`](Pipeline::train_batch) adds the gradients of the micro-batches by the number of samples, so
-/// a step equals that of one device over the whole batch, with any number of micro-batches and either [`PipelineSchedule`].
-/// Create one optimiser for the [`parameters`](Pipeline::parameters), which are on all devices; it updates each on its own
-/// device.
+/// The net is a chain of stages. Each stage is a [`Sequential`] on a device, with a thread of its own. A batch is split
+/// into micro-batches: while a stage computes one of them, the next stage computes the one before. Activations and
+/// gradients move between devices through the host. [`train_batch`](Pipeline::train_batch) adds the gradients of the
+/// micro-batches, weighted by the number of samples. So a step equals one device's step over the whole batch, with any
+/// number of micro-batches and either [`PipelineSchedule`]. Create one optimiser for the
+/// [`parameters`](Pipeline::parameters), which are on all devices; it updates each parameter on its own device.
 ///
-/// [`Pipeline::cut`] chooses the stages by measured time and by memory. Devices may be of any kind, and one may have several
-/// stages.
+/// [`Pipeline::cut`] chooses the stages by measured time and by memory. Devices may be of any kind. A device may have
+/// several stages.
 ///
-/// **Losses.** All losses of [`nn`](crate::nn) are those of the whole batch, as in [`DataParallel`](crate::DataParallel). A mean that
-/// ignores labels, weighs classes or counts the elements of a mask depends on all micro-batches: from the first such loss on, all
-/// forward passes come before the first backward pass, whatever the schedule, and every stage keeps the activations of all
-/// micro-batches.
+/// **Losses.** All losses of [`nn`](crate::nn) give the loss of the whole batch, as in
+/// [`DataParallel`](crate::DataParallel). A mean that ignores labels, weighs classes or counts the elements of a mask
+/// depends on all micro-batches. From the first such loss on, all forward passes come before the first backward pass,
+/// whatever the schedule. Every stage then keeps the activations of all micro-batches.
 ///
-/// **Layers that depend on other samples.** Batch norm uses the statistics of a *micro-batch*, as in GPipe, and updates its
-/// running statistics once for each; results then depend on the number of micro-batches. Dropout drops the same elements as on
-/// one device.
+/// **Layers that depend on other samples.** Batch norm uses the statistics of a *micro-batch*, as in GPipe, and updates
+/// its running statistics once for each micro-batch. Its results therefore depend on the number of micro-batches.
+/// Dropout drops the same elements as on one device.
 ///
-/// **A device that fails** ends the call with an error that has its name. The gradients are then cleared, and the parameters are
-/// as they were; running statistics may have been updated by some micro-batches. The layers of a lost device are lost with it:
-/// create another pipeline and load a checkpoint.
+/// **Device failures.** If a device fails, the call ends with an error that names the device. The gradients are then
+/// cleared, and the parameters are as they were. Some micro-batches may have updated running statistics. The layers of
+/// a lost device are lost with it: create another pipeline and load a checkpoint.
 ///
 /// # Example
 /// ```
@@ -99,12 +99,13 @@ pub struct Pipeline {
 impl Pipeline {
     /// Creates a pipeline with copies of the stages: stage i on device i. A device may be listed several times.
     ///
-    /// Layers have the names that they would have in one [`Sequential`], so that checkpoints fit the net on one device and back:
-    /// a layer named by [`push`](Sequential::push) gets its index in the whole net, and other names stay.
+    /// Layers have the same names as in one [`Sequential`], so checkpoints also fit the net on one device, and the
+    /// reverse. A layer that was named by [`push`](Sequential::push) gets its index in the whole net. Other names stay.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no stages, unless there are as many devices as stages, if layers of two stages
-    /// have the same name, and if two stages share a parameter, which can be on one device only; those of opening the devices.
+    /// [`Error::InvalidArgument`] if there are no stages, if there are not as many devices as stages, if layers of two
+    /// stages have the same name, or if two stages share a parameter, which can be on one device only; the errors of
+    /// opening the devices.
     ///
     /// ```
     /// use anygpu::nn::{Linear, ReLU, Sequential};
@@ -139,7 +140,7 @@ impl Pipeline {
     /// Creates a pipeline of the layers in `ranges` of a net, which follow one another.
     fn of_parts(mut net: Sequential, ranges: Vec<Range<usize>>, devices: &[Device]) -> Result<Pipeline> {
         if !THREADS {
-            let detail = "it needs a thread for each stage, which a browser does not have: use DataParallel there";
+            let detail = "it needs a thread for each stage, and a browser has no threads: use DataParallel there";
             return Err(Error::argument("Pipeline", detail));
         }
         let parts: Vec<Sequential> = ranges.iter().map(|range| net.part(range.clone())).collect();
@@ -170,9 +171,9 @@ impl Pipeline {
         })
     }
 
-    /// Sets the number of micro-batches of a batch: 4 for each stage if this is not called. They have equal numbers of samples,
-    /// as far as that is possible; a batch with fewer samples has one micro-batch for each. With K stages and n micro-batches, a
-    /// stage idles for (K − 1) / (n + K − 1) of a step.
+    /// Sets the number of micro-batches of a batch. The default is 4 per stage. Micro-batches have equal numbers of
+    /// samples, as far as possible. A batch with fewer samples than that has one micro-batch per sample. With K stages
+    /// and n micro-batches, a stage is idle for (K − 1) / (n + K − 1) of a step.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0.
@@ -184,7 +185,7 @@ impl Pipeline {
         Ok(self)
     }
 
-    /// Sets the order of the passes: [`PipelineSchedule::OneForwardOneBackward`] if this is not called.
+    /// Sets the order of the passes. The default is [`PipelineSchedule::OneForwardOneBackward`].
     ///
     /// ```
     /// use anygpu::nn::{Linear, Sequential};
@@ -200,16 +201,16 @@ impl Pipeline {
         self
     }
 
-    /// Sets how long a call waits while no stage ends a pass of a micro-batch, before it ends with [`Error::Timeout`]: 10 minutes
-    /// if this is not called. The first step includes the compilation of kernels.
+    /// Sets how long a call waits while no stage ends a pass of a micro-batch. After this time, the call ends with
+    /// [`Error::Timeout`]. The default is 10 minutes. The first step includes the compilation of kernels.
     #[must_use]
     pub fn with_time_limit(mut self, limit: Duration) -> Pipeline {
         self.time_limit = limit;
         self
     }
 
-    /// Takes the result of a loss function as a *sum* over samples, as
-    /// [`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses) does.
+    /// Treats the result of a loss function as a *sum* over samples, like
+    /// [`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses).
     #[must_use]
     pub fn with_summed_losses(mut self) -> Pipeline {
         self.summed = true;
@@ -222,7 +223,7 @@ impl Pipeline {
         self.stages.iter().map(|stage| stage.device.clone()).collect()
     }
 
-    /// Returns the stages, in order, with the tensors of the pipeline.
+    /// Returns the stages, in order. They hold the pipeline's own tensors.
     ///
     /// ```
     /// use anygpu::nn::{Linear, ReLU, Sequential};
@@ -241,9 +242,9 @@ impl Pipeline {
         self.ranges.iter().map(|range| self.net.part(range.clone())).collect()
     }
 
-    /// Returns all layers as one net, with the tensors of the pipeline on all of its devices: for checkpoints and
-    /// initialisations. Compute with [`predict`](Pipeline::predict). Its modes are its own: call
-    /// [`keep_eval`](Module::keep_eval) for a layer before the pipeline is created.
+    /// Returns all layers as one net, with the pipeline's own tensors on all of its devices, for checkpoints and
+    /// initialisation. To compute, use [`predict`](Pipeline::predict). The returned net has its own modes: call
+    /// [`keep_eval`](Module::keep_eval) on a layer before you create the pipeline.
     #[must_use]
     pub fn module(&self) -> &Sequential {
         &self.net
@@ -255,17 +256,17 @@ impl Pipeline {
         self.net.parameters().into()
     }
 
-    /// Returns the values of the net by name, as those of one [`Sequential`] of all layers, on the devices of their stages.
+    /// Returns the values of the net by name, as in one [`Sequential`] of all layers, on the devices of their stages.
     #[must_use]
     pub fn state_dict(&self) -> StateDict {
         self.net.state_dict()
     }
 
-    /// Copies values into the stages, like [`Module::load_state_dict`]: those of the whole net, from any device.
+    /// Copies the values of the whole net, from any device, into the stages, like [`Module::load_state_dict`].
     ///
     /// # Errors
-    /// Same as [`Module::load_state_dict`]. [`Error::InvalidArgument`] if it is called by a loss function of
-    /// [`train_batch`](Pipeline::train_batch).
+    /// The errors of [`Module::load_state_dict`]. [`Error::InvalidArgument`] if a loss function of
+    /// [`train_batch`](Pipeline::train_batch) calls this.
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
         let (_workers, _in_call) = self.alone("load_state_dict")?;
         self.net.load_state_dict(state, strict)
@@ -284,7 +285,7 @@ impl Pipeline {
     }
 }
 
-/// Returns an error if two stages have the same parameter or buffer: after the move to their devices, these would be two.
+/// Returns an error if two stages have the same parameter or buffer: the move to their devices would make two of it.
 fn nothing_shared(parts: &[Sequential]) -> Result<()> {
     let mut places: HashMap<u64, (usize, String)> = HashMap::new();
     let mut shared = None;

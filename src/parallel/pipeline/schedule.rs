@@ -1,12 +1,12 @@
 //! The order in which a stage computes its forward and backward passes.
 
-/// The order of the forward and backward passes of a [`Pipeline`](super::Pipeline)'s micro-batches. The results are the same to
-/// the bit; they differ in memory.
+/// The order of the forward and backward passes of a [`Pipeline`](super::Pipeline)'s micro-batches. Both orders give
+/// the same bits, but differ in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PipelineSchedule {
-    /// Each backward pass begins as soon as its gradient is there, and a stage then alternates between one forward and one
-    /// backward pass (Narayanan et al., "PipeDream", 2019). With K stages, stage k keeps the activations of at most K − k
-    /// micro-batches.
+    /// Each backward pass begins as soon as its gradient has arrived. A stage then alternates between one forward and
+    /// one backward pass (Narayanan et al., "PipeDream", 2019). With K stages, stage k keeps the activations of at most
+    /// K − k micro-batches.
     #[default]
     OneForwardOneBackward,
     /// All forward passes, then all backward passes (Huang et al., "GPipe", 2019). Every stage keeps the activations of all

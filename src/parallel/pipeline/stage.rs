@@ -30,7 +30,8 @@ pub(super) struct Training<F> {
     pub labels: Vec<Tensor>,
     /// What the loss of each micro-batch is multiplied by.
     pub weights: Vec<f64>,
-    /// Whether losses are computed when the outputs of all micro-batches are there, since they exchange what they are divided by.
+    /// Whether the losses are computed only when the outputs of all micro-batches are there, because the losses
+    /// exchange their divisors.
     pub gathers: bool,
     /// For each stage, whether it or an earlier one has a parameter that is trained, so that its output has a gradient.
     pub trained: Vec<bool>,
@@ -72,7 +73,7 @@ impl StageCall {
         exchange.send(self.stage, Message::Input { stage: next, micro_batch }, Some(output), &self.call.devices[next])
     }
 
-    /// Computes the outputs without a gradient, in the present mode. Returns those of the last stage, by micro-batch.
+    /// Computes the outputs without a gradient, in the current mode. The last stage returns them, by micro-batch.
     pub fn outputs(&self) -> Result<Vec<Tensor>> {
         let mut outputs = Vec::new();
         for (i, rank) in self.call.ranks.iter().enumerate() {
@@ -129,7 +130,7 @@ impl StageCall {
         Ok(loss)
     }
 
-    /// Returns the part of the loss that a micro-batch has.
+    /// Returns a micro-batch's part of the loss.
     fn loss<F>(&self, i: usize, output: &Tensor, training: &Training<F>) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor>,
@@ -138,7 +139,8 @@ impl StageCall {
         (training.loss_fn)(output, &labels)?.mul_scalar(training.weights[i] as f32)
     }
 
-    /// Replaces the outputs of all micro-batches by their parts of the loss. Each has a thread, in which it waits for the others.
+    /// Replaces the outputs of all micro-batches with their parts of the loss. Each micro-batch has a thread, in which
+    /// it waits for the others.
     fn gather_losses<F>(&self, live: &mut VecDeque<Live>, training: &Arc<Training<F>>) -> Result<()>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -180,14 +182,16 @@ impl StageCall {
         Ok(Live { input, result })
     }
 
-    /// Adds the gradients of a micro-batch to those of the parameters, and gives that of the input to the stage before.
+    /// Adds the gradients of a micro-batch to the parameters' gradients, and passes the gradient of the input to the
+    /// stage before.
     fn backward<F>(&self, micro_batch: usize, live: Live, training: &Training<F>) -> Result<()> {
         let (stage, exchange) = (self.stage, &self.call.exchange);
         if self.is_last() {
             live.result.backward()?;
         } else if training.trained[stage] {
             let grad = exchange.take(Message::Gradient { stage, micro_batch })?;
-            // An output of whole numbers has none, and neither has one that is computed from neither input nor parameters.
+            // An integer output has no gradient, and neither has an output that depends on neither input nor
+            // parameters.
             if let Some(grad) = grad.filter(|_| live.result.is_tracked()) {
                 live.result.backward_from(&grad.to(&self.replica.device)?, false)?;
             }

@@ -59,7 +59,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     refused(Dropout3d::new(1.5), &["Dropout3d", "probability"]);
     refused(PixelShuffle::new(2).forward(&x), &["PixelShuffle", "the 2 channels"]);
     refused(PixelShuffle::new(0).forward(&x), &["PixelShuffle"]);
-    refused(PixelUnshuffle::new(2).forward(&x), &["PixelUnshuffle", "no multiples"]);
+    refused(PixelUnshuffle::new(2).forward(&x), &["PixelUnshuffle", "not multiples"]);
     refused(PixelUnshuffle::new(0).forward(&x), &["PixelUnshuffle"]);
 
     let (bag, ids) = (EmbeddingBag::new(4, 2)?, Tensor::try_from([0u32, 1])?);

@@ -15,7 +15,7 @@ struct Common {
     width: usize,
     norm_first: bool,
     gelu: bool,
-    /// After an attention, within and after the two linear layers: they draw in turn from one probability.
+    /// After an attention, within and after the two linear layers. They take turns drawing from one probability.
     dropout: Dropout,
 }
 
@@ -54,8 +54,9 @@ macro_rules! layer {
         }
 
         impl $name {
-            /// Creates a layer for vectors of `width` (E, PyTorch's `d_model`) elements, with `heads` heads, a feed-forward
-            /// part of 2048 features with relu, dropout 0.1, and norms after the sums: PyTorch's defaults.
+            /// Creates a layer for vectors of `width` (E, PyTorch's `d_model`) elements, with `heads` heads. The other
+            /// settings are PyTorch's defaults: a feed-forward part of 2048 features with ReLU, dropout 0.1, and norms
+            /// after the sums.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`] unless `heads` divides `width` and neither is 0.
@@ -67,8 +68,8 @@ macro_rules! layer {
                 Ok($name { $($attention,)* linear1, linear2, $($norm,)* common })
             }
 
-            /// Sets the features of the feed-forward part: PyTorch's `dim_feedforward`. Its parameters get a new shape and new
-            /// random values: call this first, on a new layer.
+            /// Sets the number of features of the feed-forward part: PyTorch's `dim_feedforward`. Its parameters get a
+            /// new shape and new random values: call this first, on a new layer.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`] if it is 0.
@@ -78,8 +79,8 @@ macro_rules! layer {
                 Ok(if biased { self } else { self.without_bias() })
             }
 
-            /// Sets the dropout probability: that of attention weights, of the hidden features and of all results that are
-            /// added, in training.
+            /// Sets the dropout probability. In training, dropout applies to attention weights, to the hidden features
+            /// of the feed-forward part, and to all results that are added.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`] unless `p` is between 0 and 1.
@@ -89,14 +90,14 @@ macro_rules! layer {
                 Ok(self)
             }
 
-            /// Computes GELU in place of relu in the feed-forward part: PyTorch's `activation="gelu"`.
+            /// Uses GELU instead of ReLU in the feed-forward part: PyTorch's `activation="gelu"`.
             #[must_use]
             pub fn gelu(mut self) -> $name {
                 self.common.gelu = true;
                 self
             }
 
-            /// Normalises before the attentions and the feed-forward part, and not after the sums: PyTorch's
+            /// Normalises before the attentions and the feed-forward part instead of after the sums: PyTorch's
             /// `norm_first=True`.
             #[must_use]
             pub fn norm_first(mut self) -> $name {
@@ -104,7 +105,7 @@ macro_rules! layer {
                 self
             }
 
-            /// Sets the number added to the variance in the norms: PyTorch's `layer_norm_eps`, by default 10⁻⁵.
+            /// Sets the number added to the variance in the norms: PyTorch's `layer_norm_eps`. The default is 10⁻⁵.
             #[must_use]
             pub fn layer_norm_eps(mut self, eps: f32) -> $name {
                 $(self.$norm = self.$norm.eps(eps);)*
@@ -150,12 +151,12 @@ layer! {
 }
 
 impl TransformerEncoderLayer {
-    /// Computes the layer with options of the attention, such as a mask that broadcasts to `[N, heads, L, L]`. A `bool` mask
-    /// is true where a position *may* attend to another, the opposite of PyTorch's. [`Attention::key_padding_mask`] hides padding:
-    /// PyTorch's `src_key_padding_mask`.
+    /// Computes the layer with attention options, such as a mask that broadcasts to `[N, heads, L, L]`. A `bool` mask
+    /// is true where a position *may* attend to another, which is the opposite of PyTorch.
+    /// [`Attention::key_padding_mask`] hides padding: PyTorch's `src_key_padding_mask`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for another shape; those of [`Tensor::attention`].
+    /// [`Error::ShapeMismatch`] for another shape; the errors of [`Tensor::attention`].
     pub fn forward_with(&self, x: &Tensor, options: &Attention) -> Result<Tensor> {
         summary::seen(self, self.run(x, options))
     }
@@ -177,11 +178,11 @@ impl Module for TransformerEncoderLayer {
 }
 
 layer! {
-    /// A layer of a transformer's decoder (Vaswani et al., "Attention is all you need", 2017): self-attention, attention to the
-    /// memory, which the encoder gives, and a feed-forward part, each added to its input.
+    /// A layer of a transformer's decoder (Vaswani et al., "Attention is all you need", 2017): self-attention,
+    /// attention to the memory (the encoder's output), and a feed-forward part, each added to its input.
     ///
-    /// [`decode`](TransformerDecoderLayer::decode) takes `target: [N, L, E]` and `memory: [N, S, E]` → `[N, L, E]`: batches come
-    /// first (PyTorch's `batch_first=True`). The parameters have PyTorch's names: those of a
+    /// [`decode`](TransformerDecoderLayer::decode) takes `target: [N, L, E]` and `memory: [N, S, E]` → `[N, L, E]`:
+    /// batches come first (PyTorch's `batch_first=True`). The parameters have PyTorch's names: the names of a
     /// [`TransformerEncoderLayer`], `multihead_attn.in_proj_weight` and so on, and `norm3.weight`.
     ///
     /// # Example
@@ -199,13 +200,14 @@ layer! {
 }
 
 impl TransformerDecoderLayer {
-    /// Computes the layer. `own` has the options of the self-attention, often [`causal`](Attention::causal), with a mask that
-    /// broadcasts to `[N, heads, L, L]`; `other` has those of the attention to the memory, with one for `[N, heads, L, S]`. A
-    /// `bool` mask is true where a position *may* attend to another, the opposite of PyTorch's. [`Attention::key_padding_mask`] hides
-    /// padding: PyTorch's `tgt_key_padding_mask` in `own`, its `memory_key_padding_mask` in `other`.
+    /// Computes the layer. `own` has the options of the self-attention, often [`causal`](Attention::causal); its mask
+    /// broadcasts to `[N, heads, L, L]`. `other` has the options of the attention to the memory; its mask broadcasts to
+    /// `[N, heads, L, S]`. A `bool` mask is true where a position *may* attend to another, which is the opposite of
+    /// PyTorch. [`Attention::key_padding_mask`] hides padding: PyTorch's `tgt_key_padding_mask` in `own`, its
+    /// `memory_key_padding_mask` in `other`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] for other shapes; those of [`Tensor::attention`].
+    /// [`Error::ShapeMismatch`] for other shapes; the errors of [`Tensor::attention`].
     pub fn decode(&self, target: &Tensor, memory: &Tensor, own: &Attention, other: &Attention) -> Result<Tensor> {
         summary::seen(self, self.run(target, memory, own, other))
     }
@@ -223,7 +225,7 @@ impl TransformerDecoderLayer {
 impl Module for TransformerDecoderLayer {
     crate::children!(self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3, common);
 
-    /// Returns an error: a decoder needs a memory too, which [`decode`](TransformerDecoderLayer::decode) takes.
+    /// Returns an error: a decoder also needs a memory; call [`decode`](TransformerDecoderLayer::decode).
     fn forward(&self, _input: &Tensor) -> Result<Tensor> {
         Err(needs_memory("TransformerDecoderLayer"))
     }

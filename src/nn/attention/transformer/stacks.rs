@@ -26,7 +26,7 @@ fn copies<M: Module + Clone>(name: &'static str, layer: &M, count: usize) -> Res
     (0..count).map(one).collect()
 }
 
-/// Defines a stack from its docs, its type and that of its layers.
+/// Defines a stack from its docs, its type and its layers' type.
 macro_rules! stack {
     ($(#[$doc:meta])* $name:ident, $layer:ident) => {
         $(#[$doc])*
@@ -61,7 +61,7 @@ macro_rules! stack {
 }
 
 stack! {
-    /// Several [`TransformerEncoderLayer`]s after one another: `[N, L, E]` → `[N, L, E]`. The parameters have PyTorch's names:
+    /// A sequence of [`TransformerEncoderLayer`]s: `[N, L, E]` → `[N, L, E]`. The parameters have PyTorch's names:
     /// `layers.0.linear1.weight`, `norm.weight`.
     ///
     /// # Example
@@ -79,10 +79,10 @@ stack! {
 }
 
 impl TransformerEncoder {
-    /// Computes the layers with options of their attentions, as [`TransformerEncoderLayer::forward_with`].
+    /// Computes the layers with attention options, as in [`TransformerEncoderLayer::forward_with`].
     ///
     /// # Errors
-    /// Those of the layers.
+    /// Errors of the layers.
     pub fn forward_with(&self, x: &Tensor, options: &Attention) -> Result<Tensor> {
         let mut x = x.clone();
         for layer in &self.layers {
@@ -102,7 +102,7 @@ impl Module for TransformerEncoder {
 }
 
 stack! {
-    /// Several [`TransformerDecoderLayer`]s after one another, with the same memory: `target: [N, L, E]`, `memory: [N, S, E]` →
+    /// A sequence of [`TransformerDecoderLayer`]s with the same memory: `target: [N, L, E]`, `memory: [N, S, E]` →
     /// `[N, L, E]`. The parameters have PyTorch's names: `layers.0.multihead_attn.in_proj_weight`, `norm.weight`.
     ///
     /// # Example
@@ -120,10 +120,10 @@ stack! {
 }
 
 impl TransformerDecoder {
-    /// Computes the layers, with options of their attentions as [`TransformerDecoderLayer::decode`].
+    /// Computes the layers with attention options, as in [`TransformerDecoderLayer::decode`].
     ///
     /// # Errors
-    /// Those of the layers.
+    /// Errors of the layers.
     pub fn decode(&self, target: &Tensor, memory: &Tensor, own: &Attention, other: &Attention) -> Result<Tensor> {
         let mut x = target.clone();
         for layer in &self.layers {
@@ -136,7 +136,7 @@ impl TransformerDecoder {
 impl Module for TransformerDecoder {
     crate::children!(layers, norm);
 
-    /// Returns an error: a decoder needs a memory too, which [`decode`](TransformerDecoder::decode) takes.
+    /// Returns an error: a decoder also needs a memory; call [`decode`](TransformerDecoder::decode).
     fn forward(&self, _input: &Tensor) -> Result<Tensor> {
         Err(needs_memory("TransformerDecoder"))
     }
