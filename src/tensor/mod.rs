@@ -68,6 +68,106 @@ use crate::shape::Layout;
 /// assert_eq!(z.cpu()?.i((1, -1))?.item::<f32>()?, 7.0);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
+///
+/// # Methods by subject
+///
+/// - **Creation**: [`new`](Tensor::new), [`from_vec`](Tensor::from_vec), [`from_slice`](Tensor::from_slice),
+///   [`from_f64`](Tensor::from_f64), [`scalar`](Tensor::scalar), [`zeros`](Tensor::zeros), [`ones`](Tensor::ones),
+///   [`full`](Tensor::full), [`zeros_like`](Tensor::zeros_like), [`ones_like`](Tensor::ones_like),
+///   [`arange`](Tensor::arange), [`linspace`](Tensor::linspace), [`iota`](Tensor::iota), [`eye`](Tensor::eye),
+///   [`rand`](Tensor::rand), [`randn`](Tensor::randn), [`uniform`](Tensor::uniform), [`normal`](Tensor::normal),
+///   [`bernoulli`](Tensor::bernoulli), [`randint`](Tensor::randint), [`randperm`](Tensor::randperm),
+///   [`rand_like`](Tensor::rand_like), [`randn_like`](Tensor::randn_like), [`multinomial`](Tensor::multinomial)
+/// - **Reading**: [`to_vec`](Tensor::to_vec), [`to_vec2`](Tensor::to_vec2), [`to_vec3`](Tensor::to_vec3),
+///   [`to_vec_f64`](Tensor::to_vec_f64), [`item`](Tensor::item), [`with_slice`](Tensor::with_slice),
+///   [`to_vec_async`](Tensor::to_vec_async), [`item_async`](Tensor::item_async),
+///   [`to_vec_then`](Tensor::to_vec_then), [`shape`](Tensor::shape), [`rank`](Tensor::rank),
+///   [`elem_count`](Tensor::elem_count), [`dtype`](Tensor::dtype), [`device`](Tensor::device),
+///   [`is_same`](Tensor::is_same), [`equal`](Tensor::equal), [`allclose`](Tensor::allclose)
+/// - **Devices, types, files**: [`to`](Tensor::to), [`to_async`](Tensor::to_async), [`cpu`](Tensor::cpu),
+///   [`to_dtype`](Tensor::to_dtype), [`copy`](Tensor::copy), [`contiguous`](Tensor::contiguous),
+///   [`from_npy`](Tensor::from_npy), [`save_npy`](Tensor::save_npy)
+/// - **Shape and views**: [`reshape`](Tensor::reshape), [`flatten`](Tensor::flatten), [`squeeze`](Tensor::squeeze),
+///   [`unsqueeze`](Tensor::unsqueeze), [`squeeze_all`](Tensor::squeeze_all), [`permute`](Tensor::permute),
+///   [`transpose`](Tensor::transpose), [`t`](Tensor::t), [`movedim`](Tensor::movedim), [`narrow`](Tensor::narrow),
+///   [`select`](Tensor::select), [`slice`](Tensor::slice), [`diagonal`](Tensor::diagonal), [`diag`](Tensor::diag),
+///   [`broadcast_to`](Tensor::broadcast_to), [`expand`](Tensor::expand), [`cat`](Tensor::cat),
+///   [`stack`](Tensor::stack), [`split`](Tensor::split), [`split_sizes`](Tensor::split_sizes),
+///   [`chunk`](Tensor::chunk), [`repeat`](Tensor::repeat), [`flip`](Tensor::flip), [`roll`](Tensor::roll),
+///   [`pad`](Tensor::pad), [`unfold`](Tensor::unfold), [`fold`](Tensor::fold), [`meshgrid`](Tensor::meshgrid)
+/// - **Indexing**: [`i`](Tensor::i), [`index`](Tensor::index), [`index_put`](Tensor::index_put),
+///   [`masked_select`](Tensor::masked_select), [`masked_fill`](Tensor::masked_fill), [`nonzero`](Tensor::nonzero),
+///   [`where_cond`](Tensor::where_cond), [`gather`](Tensor::gather), [`scatter`](Tensor::scatter),
+///   [`scatter_add`](Tensor::scatter_add), [`scatter_reduce`](Tensor::scatter_reduce),
+///   [`index_select`](Tensor::index_select), [`index_add`](Tensor::index_add), [`index_copy`](Tensor::index_copy),
+///   [`index_reduce`](Tensor::index_reduce), [`embedding`](Tensor::embedding), [`one_hot`](Tensor::one_hot)
+/// - **Arithmetic and comparison**: [`add`](Tensor::add), [`sub`](Tensor::sub), [`mul`](Tensor::mul),
+///   [`div`](Tensor::div), [`rem`](Tensor::rem), [`pow`](Tensor::pow), [`neg`](Tensor::neg),
+///   [`recip`](Tensor::recip), [`fmod`](Tensor::fmod), [`div_floor`](Tensor::div_floor),
+///   [`div_trunc`](Tensor::div_trunc), [`maximum`](Tensor::maximum), [`minimum`](Tensor::minimum),
+///   [`atan2`](Tensor::atan2), [`eq`](Tensor::eq), [`ne`](Tensor::ne), [`lt`](Tensor::lt), [`le`](Tensor::le),
+///   [`gt`](Tensor::gt), [`ge`](Tensor::ge), [`logical_and`](Tensor::logical_and),
+///   [`logical_or`](Tensor::logical_or), [`logical_xor`](Tensor::logical_xor), [`logical_not`](Tensor::logical_not),
+///   [`bitwise_and`](Tensor::bitwise_and), [`bitwise_or`](Tensor::bitwise_or), [`bitwise_xor`](Tensor::bitwise_xor),
+///   [`bitwise_not`](Tensor::bitwise_not), [`bitwise_left_shift`](Tensor::bitwise_left_shift),
+///   [`bitwise_right_shift`](Tensor::bitwise_right_shift), [`add_scalar`](Tensor::add_scalar),
+///   [`sub_scalar`](Tensor::sub_scalar), [`mul_scalar`](Tensor::mul_scalar), [`div_scalar`](Tensor::div_scalar)
+/// - **Functions of one element**: [`abs`](Tensor::abs), [`sign`](Tensor::sign), [`exp`](Tensor::exp),
+///   [`exp2`](Tensor::exp2), [`expm1`](Tensor::expm1), [`log`](Tensor::log), [`log2`](Tensor::log2),
+///   [`log1p`](Tensor::log1p), [`sqrt`](Tensor::sqrt), [`rsqrt`](Tensor::rsqrt), [`square`](Tensor::square),
+///   [`sin`](Tensor::sin), [`cos`](Tensor::cos), [`tan`](Tensor::tan), [`asin`](Tensor::asin),
+///   [`acos`](Tensor::acos), [`atan`](Tensor::atan), [`sinh`](Tensor::sinh), [`cosh`](Tensor::cosh),
+///   [`tanh`](Tensor::tanh), [`asinh`](Tensor::asinh), [`acosh`](Tensor::acosh), [`atanh`](Tensor::atanh),
+///   [`erf`](Tensor::erf), [`floor`](Tensor::floor), [`ceil`](Tensor::ceil), [`round`](Tensor::round),
+///   [`trunc`](Tensor::trunc), [`clamp`](Tensor::clamp), [`isnan`](Tensor::isnan), [`isinf`](Tensor::isinf),
+///   [`isfinite`](Tensor::isfinite)
+/// - **Activations**: [`relu`](Tensor::relu), [`relu6`](Tensor::relu6), [`leaky_relu`](Tensor::leaky_relu),
+///   [`elu`](Tensor::elu), [`gelu`](Tensor::gelu), [`gelu_tanh`](Tensor::gelu_tanh), [`silu`](Tensor::silu),
+///   [`mish`](Tensor::mish), [`sigmoid`](Tensor::sigmoid), [`hardsigmoid`](Tensor::hardsigmoid),
+///   [`hardswish`](Tensor::hardswish), [`hardtanh`](Tensor::hardtanh), [`softplus`](Tensor::softplus),
+///   [`softsign`](Tensor::softsign), [`log_sigmoid`](Tensor::log_sigmoid), [`dropout`](Tensor::dropout),
+///   [`apply`](Tensor::apply)
+/// - **Reductions and scans**: [`sum`](Tensor::sum), [`sum_all`](Tensor::sum_all), [`mean`](Tensor::mean),
+///   [`mean_all`](Tensor::mean_all), [`prod`](Tensor::prod), [`prod_all`](Tensor::prod_all), [`max`](Tensor::max),
+///   [`max_all`](Tensor::max_all), [`min`](Tensor::min), [`min_all`](Tensor::min_all), [`argmax`](Tensor::argmax),
+///   [`argmax_all`](Tensor::argmax_all), [`argmin`](Tensor::argmin), [`argmin_all`](Tensor::argmin_all),
+///   [`var`](Tensor::var), [`var_all`](Tensor::var_all), [`std`](Tensor::std), [`std_all`](Tensor::std_all),
+///   [`any`](Tensor::any), [`any_all`](Tensor::any_all), [`all`](Tensor::all), [`all_all`](Tensor::all_all),
+///   [`norm`](Tensor::norm), [`norm_all`](Tensor::norm_all), [`logsumexp`](Tensor::logsumexp),
+///   [`softmax`](Tensor::softmax), [`log_softmax`](Tensor::log_softmax), [`cumsum`](Tensor::cumsum),
+///   [`cumprod`](Tensor::cumprod), [`cummax`](Tensor::cummax), [`cummin`](Tensor::cummin)
+/// - **Products and linear algebra**: [`matmul`](Tensor::matmul), [`mv`](Tensor::mv), [`dot`](Tensor::dot),
+///   [`outer`](Tensor::outer), [`einsum`](Tensor::einsum), [`attention`](Tensor::attention),
+///   [`cdist`](Tensor::cdist), [`tril`](Tensor::tril), [`triu`](Tensor::triu), [`solve`](Tensor::solve),
+///   [`inv`](Tensor::inv), [`det`](Tensor::det), [`slogdet`](Tensor::slogdet), [`cholesky`](Tensor::cholesky),
+///   [`qr`](Tensor::qr), [`svd`](Tensor::svd)
+/// - **Convolutions, pooling, images**: [`conv1d`](Tensor::conv1d), [`conv2d`](Tensor::conv2d),
+///   [`conv3d`](Tensor::conv3d), [`conv_transpose1d`](Tensor::conv_transpose1d),
+///   [`conv_transpose2d`](Tensor::conv_transpose2d), [`conv_transpose3d`](Tensor::conv_transpose3d),
+///   [`max_pool1d`](Tensor::max_pool1d), [`max_pool1d_with_indices`](Tensor::max_pool1d_with_indices),
+///   [`max_pool2d`](Tensor::max_pool2d), [`max_pool2d_with_indices`](Tensor::max_pool2d_with_indices),
+///   [`max_pool3d`](Tensor::max_pool3d), [`avg_pool1d`](Tensor::avg_pool1d), [`avg_pool2d`](Tensor::avg_pool2d),
+///   [`avg_pool3d`](Tensor::avg_pool3d), [`adaptive_avg_pool1d`](Tensor::adaptive_avg_pool1d),
+///   [`adaptive_avg_pool2d`](Tensor::adaptive_avg_pool2d), [`adaptive_avg_pool3d`](Tensor::adaptive_avg_pool3d),
+///   [`adaptive_max_pool1d`](Tensor::adaptive_max_pool1d), [`adaptive_max_pool2d`](Tensor::adaptive_max_pool2d),
+///   [`adaptive_max_pool3d`](Tensor::adaptive_max_pool3d), [`interpolate`](Tensor::interpolate),
+///   [`resample`](Tensor::resample), [`grid_sample`](Tensor::grid_sample)
+/// - **Normalisation and losses**: [`layer_norm`](Tensor::layer_norm), [`rms_norm`](Tensor::rms_norm),
+///   [`group_norm`](Tensor::group_norm), [`batch_norm`](Tensor::batch_norm),
+///   [`batch_norm_relu`](Tensor::batch_norm_relu), [`batch_norm_add_relu`](Tensor::batch_norm_add_relu),
+///   [`cross_entropy`](Tensor::cross_entropy)
+/// - **Sorting and searching**: [`sort`](Tensor::sort), [`argsort`](Tensor::argsort), [`topk`](Tensor::topk),
+///   [`median`](Tensor::median), [`quantile`](Tensor::quantile), [`unique`](Tensor::unique),
+///   [`unique_with_counts`](Tensor::unique_with_counts), [`searchsorted`](Tensor::searchsorted),
+///   [`bincount`](Tensor::bincount), [`repeat_interleave`](Tensor::repeat_interleave),
+///   [`repeat_interleave_by`](Tensor::repeat_interleave_by)
+/// - **Gradients**: [`requires_grad`](Tensor::requires_grad), [`is_tracked`](Tensor::is_tracked),
+///   [`detach`](Tensor::detach), [`backward`](Tensor::backward),
+///   [`backward_retain_graph`](Tensor::backward_retain_graph), [`grad`](Tensor::grad), [`set_grad`](Tensor::set_grad)
+/// - **In place**: [`copy_`](Tensor::copy_), [`fill_`](Tensor::fill_), [`zero_`](Tensor::zero_),
+///   [`add_`](Tensor::add_), [`sub_`](Tensor::sub_), [`mul_`](Tensor::mul_), [`div_`](Tensor::div_)
+/// - **With Cargo features**: `fft`, `ifft`, `rfft`, `irfft` (feature `fft`); `from_ndarray`, `to_ndarray` (`ndarray`); `from_image`,
+///   `to_image` (`image`); `from_texture`, `copy_to_texture`, `as_wgpu_buffer`, `from_wgpu_buffer` (`wgpu`)
 // Not `must_use` as a type, since functions that are called for their effect return tensors too: `train_batch`,
 // `clip_grad_norm`, `forward` of a batch norm. Methods that return a tensor without `Result` have the attribute.
 #[derive(Clone)]

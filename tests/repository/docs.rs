@@ -110,6 +110,18 @@ fn every_environment_variable_is_in_the_guide() {
     assert_eq!(used, listed.into_iter().map(str::to_owned).collect());
 }
 
+#[test]
+fn every_method_of_tensor_is_under_a_subject() {
+    let page = read("src/tensor/mod.rs");
+    let (_, subjects) = page.split_once("/// # Methods by subject").expect("the list");
+    let (subjects, _) = subjects.split_once("#[derive").expect("the type");
+    let items = read("docs/public-api.txt");
+    let methods = items.lines().filter(|line| line.starts_with("pub "));
+    let methods = methods.filter_map(|line| line.split_once("fn Tensor::")?.1.split(['(', '<']).next());
+    let left: BTreeSet<&str> = methods.filter(|method| !subjects.contains(&format!("`{method}`"))).collect();
+    assert!(left.is_empty(), "src/tensor/mod.rs: {left:?}");
+}
+
 /// Every file of the library and of the command that can delete, replace or truncate a file has a row in `docs/files.md`.
 #[test]
 fn what_changes_files_is_in_the_docs() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{code, enclosed, files, identifier, read, root};
+use crate::source::{code, enclosed, files, identifier, root};
 
 /// Imports against the direction: from, to, and the reason. Each must be needed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];
