@@ -1,6 +1,7 @@
 //! Trains a small transformer on Shakespeare's sonnets and lets it write, with a cache of keys and values on the device:
 //!
-//!     cargo run --release --example generate_text -- gpu:0
+//!     cargo run --release --example generate_text -- gpu:0         # 120 steps: letters in likely orders
+//!     cargo run --release --example generate_text -- cpu 3000      # words
 //!
 //! Each new character costs one position of work. It is drawn on the device too, so nothing is read back before the end.
 
@@ -120,6 +121,7 @@ fn drawn(scores: &Tensor, temperature: f32) -> Result<Tensor> {
 
 fn main() -> Result<()> {
     let device = std::env::args().nth(1).map_or_else(|| Ok(try_gpu(0)), |name| Device::new(&name))?;
+    let steps = std::env::args().nth(2).map_or(STEPS, |steps| steps.parse().expect("a number of steps"));
     manual_seed(1);
     let mut alphabet = TEXT.to_vec();
     alphabet.sort_unstable();
@@ -131,7 +133,7 @@ fn main() -> Result<()> {
 
     let mut adam = optim::Adam::new(net.parameters(), 3e-3);
     let (mut first, mut last) = (0.0, 0.0);
-    for step in 0..STEPS {
+    for step in 0..steps {
         let starts = Tensor::randint(0, (TEXT.len() - CONTEXT - 1) as i32, [BATCH], None)?.to_vec::<i32>()?;
         let windows = |shift: usize| -> Result<Tensor> {
             let rows = starts.iter().map(|&start| tokens.narrow(0, start as usize + shift, CONTEXT));
@@ -142,7 +144,7 @@ fn main() -> Result<()> {
         adam.zero_grad();
         loss.backward()?;
         adam.step()?;
-        if step % 20 == 0 || step + 1 == STEPS {
+        if step % (steps / 6).max(1) == 0 || step + 1 == steps {
             last = loss.item::<f32>()?;
             first = if step == 0 { last } else { first };
             println!("step {step:3}: loss {last:.3}");

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import signal
 import struct
@@ -85,13 +86,14 @@ def write(name, shown, picture, columns):
             end = at
             while end < len(row) and (row[end].fg, row[end].bold, row[end].reverse) == style:
                 end += 1
+            # Each word has its own place: a viewer's font may be wider or narrower.
             text = "".join(cell.data for cell in row[at:end])
-            if text.strip():
-                fill = COLOURS.get(style[0].removeprefix("bright"), f"#{style[0]}" if len(style[0]) == 6 else "#e6edf3")
-                bold = ' font-weight="bold"' if style[1] else ""
+            fill = COLOURS.get(style[0].removeprefix("bright"), f"#{style[0]}" if len(style[0]) == 6 else "#e6edf3")
+            bold = ' font-weight="bold"' if style[1] else ""
+            for word in re.finditer(r"\S+", text):
                 lines.append(
-                    f'<text x="{16 + at * width:.1f}" y="{y}" fill="{fill}"{bold} textLength="{len(text) * width:.1f}" '
-                    f'xml:space="preserve">{html.escape(text)}</text>'
+                    f'<text x="{16 + (at + word.start()) * width:.1f}" y="{y}" fill="{fill}"{bold} '
+                    f'textLength="{len(word[0]) * width:.1f}" lengthAdjust="spacingAndGlyphs">{html.escape(word[0])}</text>'
                 )
             at = end
     (OUT / f"{name}.svg").write_text("\n".join(lines + ["</svg>", ""]))
@@ -102,7 +104,7 @@ def mixed(devices):
 
 
 def timeline(devices):
-    """One step of ResNet-18 on several devices, from the trace of a run."""
+    """One step of LeNet on several devices, from the trace of a run."""
     with tempfile.TemporaryDirectory() as folder:
         trace = pathlib.Path(folder) / "run.json"
         command = [RELEASE / "anygpu", "train", "lenet", "--batch-size", "256", "--epochs", "2", "--devices", ",".join(devices), "--trace", trace]
@@ -113,7 +115,7 @@ def timeline(devices):
     steps = [span for span in spans if rows[span["tid"]] == "steps"]
     step = sorted(steps[len(steps) // 2 :], key=lambda span: span["dur"])[len(steps) // 4]
     begin, length = step["ts"], step["dur"]
-    left, width, height, top = 190, 900, 26, 56
+    left, width, height, top = 210, 880, 26, 56
     colours = {"copy of parameters": "#f28e2b", "compute": "#4e79a7", "gradients": "#59a14f"}
     shown = {tid: name for tid, name in rows.items() if name != "steps"}
     lines = [
@@ -131,8 +133,8 @@ def timeline(devices):
             inside = begin <= span["ts"] < begin + length
             if span["tid"] != tid or kind not in colours or not inside:
                 continue
-            x, w = left + (span["ts"] - begin) / length * width, max(span["dur"] / length * width, 1)
-            lines.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{height}" fill="{colours[kind]}" stroke="white"/>')
+            x, w = left + (span["ts"] - begin) / length * width, max(span["dur"] / length * width, 2)
+            lines.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{height}" fill="{colours[kind]}"/>')
             if kind == "compute":
                 lines.append(f'<text x="{x + 6:.1f}" y="{y + 17}" fill="white">{span["args"]["samples"]} samples</text>')
     y = top + len(shown) * (height + 8) + 24
@@ -185,7 +187,7 @@ def boxes(models):
 
 def text():
     """What a small transformer writes after it was trained on Shakespeare's sonnets."""
-    written = subprocess.run([RELEASE / "examples/generate_text", "soft:0"], check=True, capture_output=True, text=True).stdout
+    written = subprocess.run([RELEASE / "examples/generate_text", "cpu", "3000"], check=True, capture_output=True, text=True).stdout
     (OUT / "text.txt").write_text(written)
 
 
