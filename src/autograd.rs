@@ -154,7 +154,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([3.0, -1.0])?.requires_grad();
+    /// let x = Tensor::new([3.0, -1.0], None)?.requires_grad();
     /// (&x * &x)?.sum_all()?.backward()?; // d(x²)/dx = 2x
     /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [6.0, -2.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -210,7 +210,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([3.0])?.requires_grad();
+    /// let x = Tensor::new([3.0], None)?.requires_grad();
     /// let y = x.square()?;
     /// let (a, b) = (y.sum_all()?, y.mul_scalar(2.0)?.sum_all()?); // both depend on y
     /// a.backward_retain_graph()?;

@@ -133,8 +133,8 @@ impl Mean {
 /// ```
 /// use anygpu::{Tensor, metrics::Accuracy};
 ///
-/// let logits = Tensor::try_from([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.6, 0.3, 0.1]])?;
-/// let labels = Tensor::try_from([1u32, 2, 2])?;
+/// let logits = Tensor::new([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.6, 0.3, 0.1]], None)?;
+/// let labels = Tensor::new([1u32, 2, 2], None)?;
 /// let (mut first, mut two) = (Accuracy::new(), Accuracy::top(2));
 /// first.add(&logits, &labels)?;
 /// two.add(&logits, &labels)?;
@@ -220,8 +220,8 @@ impl Accuracy {
 /// use anygpu::{Tensor, metrics::ConfusionMatrix};
 ///
 /// let mut matrix = ConfusionMatrix::new(2);
-/// let logits = Tensor::try_from([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])?;
-/// matrix.add(&logits, &Tensor::try_from([0u32, 1, 1])?)?;
+/// let logits = Tensor::new([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], None)?;
+/// matrix.add(&logits, &Tensor::new([0u32, 1, 1], None)?)?;
 /// assert_eq!(matrix.value()?, [[1, 0], [1, 1]]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```

@@ -82,7 +82,7 @@ impl GradOptions {
 /// ```
 /// use anygpu::{GradOptions, Tensor, grad};
 ///
-/// let x = Tensor::try_from([1.0, 2.0])?.requires_grad();
+/// let x = Tensor::new([1.0, 2.0], None)?.requires_grad();
 /// let y = x.pow(3)?.sum_all()?;
 /// let dx = grad(&y, &[&x], &GradOptions::new().create_graph())?; // 3 x²
 /// assert_eq!(dx[0].to_vec::<f32>()?, [3.0, 12.0]);

@@ -17,7 +17,7 @@ macro_rules! plain {
         #[doc = concat!("use anygpu::nn::{Module, ", stringify!($name), "};")]
         /// use anygpu::Tensor;
         ///
-        /// let x = Tensor::try_from([-1.0, 0.0, 2.0])?;
+        /// let x = Tensor::new([-1.0, 0.0, 2.0], None)?;
         #[doc = concat!("let y = ", stringify!($name), ".forward(&x)?;")]
         #[doc = concat!("assert_eq!(y.to_vec::<f32>()?, x.", stringify!($method), "()?.to_vec::<f32>()?);")]
         /// # Ok::<(), anygpu::Error>(())
@@ -71,7 +71,7 @@ macro_rules! set {
         #[doc = concat!("use anygpu::nn::{Module, ", stringify!($name), "};")]
         /// use anygpu::Tensor;
         ///
-        /// let x = Tensor::try_from([[-1.0, 0.5], [2.0, 4.0]])?;
+        /// let x = Tensor::new([[-1.0, 0.5], [2.0, 4.0]], None)?;
         #[doc = concat!("let y = ", stringify!($name), "::new(", $(stringify!($example), ", ",)+ ").forward(&x)?;")]
         #[doc = concat!("let expected = x.", stringify!($method), "(", $(stringify!($example), ", ",)+ ")?;")]
         /// assert_eq!(y.to_vec::<f32>()?, expected.to_vec::<f32>()?);
@@ -124,11 +124,11 @@ set! {
 /// use anygpu::nn::{Module, PReLU};
 /// use anygpu::Tensor;
 ///
-/// let x = Tensor::try_from([[-4.0, 2.0], [1.0, -8.0]])?;
+/// let x = Tensor::new([[-4.0, 2.0], [1.0, -8.0]], None)?;
 /// assert_eq!(PReLU::new(1)?.forward(&x)?.to_vec::<f32>()?, [-1.0, 2.0, 1.0, -2.0]);
 ///
 /// let layer = PReLU::new(2)?;
-/// anygpu::no_grad(|| layer.weight().copy_(&Tensor::try_from([0.5, 0.0])?))?;
+/// anygpu::no_grad(|| layer.weight().copy_(&Tensor::new([0.5, 0.0], None)?))?;
 /// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, [-2.0, 2.0, 1.0, 0.0]);
 /// assert!(PReLU::new(3)?.forward(&x).is_err()); // two channels
 /// # Ok::<(), anygpu::Error>(())

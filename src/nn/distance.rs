@@ -41,7 +41,7 @@ fn between(
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([0.0, 2.0])?);
+/// let (x, y) = (Tensor::new([1.0, 5.0], None)?, Tensor::new([0.0, 2.0], None)?);
 /// assert_eq!(nn::mse_loss(&x, &y, Reduction::Mean)?.item::<f32>()?, 5.0);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -63,7 +63,7 @@ pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([2.0, 2.0])?);
+/// let (x, y) = (Tensor::new([1.0, 5.0], None)?, Tensor::new([2.0, 2.0], None)?);
 /// assert_eq!(nn::l1_loss(&x, &y, Reduction::None)?.to_vec::<f32>()?, [1.0, 3.0]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -85,7 +85,7 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let (x, y) = (Tensor::try_from([0.5, 5.0])?, Tensor::try_from([0.0, 2.0])?);
+/// let (x, y) = (Tensor::new([0.5, 5.0], None)?, Tensor::new([0.0, 2.0], None)?);
 /// assert_eq!(nn::smooth_l1_loss(&x, &y, 1.0, Reduction::None)?.to_vec::<f32>()?, [0.125, 2.5]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -110,7 +110,7 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Red
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([0.0, 1.0])?);
+/// let (x, y) = (Tensor::new([1.0, 5.0], None)?, Tensor::new([0.0, 1.0], None)?);
 /// assert_eq!(nn::huber_loss(&x, &y, 2.0, Reduction::None)?.to_vec::<f32>()?, [0.5, 6.0]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -151,7 +151,7 @@ fn smooth(
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let (x, y) = (Tensor::try_from([0.0, -200.0])?, Tensor::try_from([1.0, 1.0])?);
+/// let (x, y) = (Tensor::new([0.0, -200.0], None)?, Tensor::new([1.0, 1.0], None)?);
 /// let loss = nn::bce_with_logits(&x, &y, None, Reduction::None)?.to_vec::<f32>()?;
 /// assert!((loss[0] - 2f32.ln()).abs() < 1e-6 && loss[1] == 200.0);
 /// # Ok::<(), anygpu::Error>(())
@@ -189,8 +189,8 @@ pub fn bce_with_logits(
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let p = Tensor::try_from([0.5, 0.5, 0.0])?;
-/// let q = Tensor::try_from([0.25, 0.25, 0.5])?;
+/// let p = Tensor::new([0.5, 0.5, 0.0], None)?;
+/// let q = Tensor::new([0.25, 0.25, 0.5], None)?;
 /// let divergence = nn::kl_div(&q.log()?, &p, Reduction::Sum)?.item::<f32>()?;
 /// assert!((divergence - 2f32.ln()).abs() < 1e-6);
 /// # Ok::<(), anygpu::Error>(())

@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 /// use anygpu::Tensor;
 ///
 /// let table = Embedding::new(10, 4)?;
-/// let ids = Tensor::try_from([[1u32, 2, 3], [1, 9, 0]])?;
+/// let ids = Tensor::new([[1u32, 2, 3], [1, 9, 0]], None)?;
 /// assert_eq!(table.forward(&ids)?.shape(), [2, 3, 4]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -55,7 +55,7 @@ impl Embedding {
     /// use anygpu::Tensor;
     ///
     /// let table = Embedding::new(3, 2)?.padding_idx(0)?;
-    /// let vectors = table.forward(&Tensor::try_from([0u32, 1, 0])?)?;
+    /// let vectors = table.forward(&Tensor::new([0u32, 1, 0], None)?)?;
     /// vectors.sum_all()?.backward()?;
     /// assert_eq!(table.weight().grad().unwrap().to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())

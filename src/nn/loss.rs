@@ -179,8 +179,8 @@ impl CrossEntropyLoss {
 /// ```
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
-/// let log_probs = Tensor::try_from([[-0.5, -1.0], [-2.0, -0.25]])?;
-/// let loss = nn::nll_loss(&log_probs, &Tensor::try_from([0u32, 1])?, Reduction::Sum)?;
+/// let log_probs = Tensor::new([[-0.5, -1.0], [-2.0, -0.25]], None)?;
+/// let loss = nn::nll_loss(&log_probs, &Tensor::new([0u32, 1], None)?, Reduction::Sum)?;
 /// assert_eq!(loss.item::<f32>()?, 0.75);
 /// # Ok::<(), anygpu::Error>(())
 /// ```

@@ -105,7 +105,7 @@ impl Module for LayerNorm {
 /// use anygpu::nn::{Module, RMSNorm};
 /// use anygpu::Tensor;
 ///
-/// let y = RMSNorm::new([2])?.forward(&Tensor::try_from([[3.0, 3.0], [5.0, -5.0]])?)?;
+/// let y = RMSNorm::new([2])?.forward(&Tensor::new([[3.0, 3.0], [5.0, -5.0]], None)?)?;
 /// let difference = |(y, expected): (f32, f32)| (y - expected).abs();
 /// assert!(y.to_vec::<f32>()?.into_iter().zip([1.0, 1.0, 1.0, -1.0]).map(difference).all(|d| d < 1e-6));
 /// # Ok::<(), anygpu::Error>(())
@@ -344,7 +344,7 @@ batch_norm! {
     /// use anygpu::Tensor;
     ///
     /// let norm = BatchNorm1d::new(1)?.momentum(0.5);
-    /// let x = Tensor::try_from([[1.0], [3.0]])?;
+    /// let x = Tensor::new([[1.0], [3.0]], None)?;
     /// norm.forward(&x)?; // a mean of 2, an unbiased variance of 2
     /// let buffers = norm.named_buffers();
     /// assert_eq!((buffers[0].0.as_str(), buffers[0].1.item::<f32>()?), ("running_mean", 1.0));

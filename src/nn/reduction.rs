@@ -37,7 +37,7 @@ impl Reduction {
     /// ```
     /// use anygpu::{Tensor, nn::Reduction};
     ///
-    /// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([0.0, 2.0])?);
+    /// let (x, y) = (Tensor::new([1.0, 5.0], None)?, Tensor::new([0.0, 2.0], None)?);
     /// let log_cosh = (&x - &y)?.cosh()?.log()?;
     /// let loss = Reduction::Mean.reduce(&log_cosh)?;
     /// assert!((loss.item::<f32>()? - log_cosh.mean_all()?.item::<f32>()?).abs() < 1e-6);
@@ -69,8 +69,8 @@ impl Reduction {
     /// ```
     /// use anygpu::{Tensor, nn::Reduction};
     ///
-    /// let losses = Tensor::try_from([[1.0, 2.0, 9.0], [3.0, 9.0, 9.0]])?;
-    /// let tokens = Tensor::try_from([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])?; // which positions are not padding
+    /// let losses = Tensor::new([[1.0, 2.0, 9.0], [3.0, 9.0, 9.0]], None)?;
+    /// let tokens = Tensor::new([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]], None)?; // which positions are not padding
     /// assert_eq!(Reduction::Mean.reduce_weighted(&losses, &tokens)?.item::<f32>()?, 2.0);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -9,7 +9,7 @@
 //!
 //! let folder = tempfile::tempdir().unwrap();
 //! let path = folder.path().join("arrays.npz");
-//! let (x, y) = (Tensor::try_from([[1.0, 2.0]])?, Tensor::try_from([3u8])?);
+//! let (x, y) = (Tensor::new([[1.0, 2.0]], None)?, Tensor::new([3u8], None)?);
 //! npy::save_npz(&path, &[("x", &x), ("y", &y)])?; // numpy.load("arrays.npz")["x"]
 //! let arrays = npy::load_npz(&path, None)?;
 //! assert_eq!(arrays[0].0, "x");
@@ -177,7 +177,7 @@ impl Tensor {
     /// # use anygpu::Tensor;
     /// let folder = tempfile::tempdir().unwrap();
     /// let path = folder.path().join("x.npy");
-    /// Tensor::try_from([[1.5, 2.5]])?.save_npy(&path)?;
+    /// Tensor::new([[1.5, 2.5]], None)?.save_npy(&path)?;
     /// assert_eq!(Tensor::from_npy(&path, None)?.to_vec2::<f32>()?, [[1.5, 2.5]]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -44,7 +44,7 @@ fn set_products() -> Option<DType> {
 /// use anygpu::{DType, Tensor, autocast};
 ///
 /// let layer = Linear::new(4, 2)?;
-/// let (x, labels) = (Tensor::rand([3, 4], None)?, Tensor::try_from([0u32, 1, 1])?);
+/// let (x, labels) = (Tensor::rand([3, 4], None)?, Tensor::new([0u32, 1, 1], None)?);
 /// let loss = autocast(DType::BF16, || {
 ///     let logits = layer.forward(&x)?;
 ///     assert_eq!(logits.dtype(), DType::BF16);

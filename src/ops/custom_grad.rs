@@ -64,7 +64,7 @@ impl Backward<'_> {
 /// use anygpu::{Tensor, custom_grad};
 ///
 /// // The sign, with the gradient of the identity between −1 and 1: a "straight-through estimator".
-/// let x = Tensor::try_from([-3.0, -0.5, 0.5])?.requires_grad();
+/// let x = Tensor::new([-3.0, -0.5, 0.5], None)?.requires_grad();
 /// let y = custom_grad(&[&x], |x| x[0].sign(), |b| {
 ///     let inside = b.inputs()[0].abs()?.le(1.0)?;
 ///     Ok(vec![Some(b.grad().mul(&inside.to_dtype(b.grad().dtype())?)?)])

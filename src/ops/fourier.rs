@@ -274,7 +274,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?;
+    /// let x = Tensor::new([1.0, 2.0, 3.0, 4.0], None)?;
     /// let y = x.rfft(None, -1)?;
     /// assert_eq!(y.to_vec2::<f32>()?, [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]);
     /// assert_eq!(y.irfft(None, -2)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);

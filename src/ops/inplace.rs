@@ -194,7 +194,7 @@ assigning! {
     /// use anygpu::{Tensor, s};
     ///
     /// let data = Tensor::zeros([2, 3], None)?;
-    /// data.i(s![0])?.add_(&Tensor::try_from([1.0, 2.0, 3.0])?)?; // data[0][:] += …
+    /// data.i(s![0])?.add_(&Tensor::new([1.0, 2.0, 3.0], None)?)?; // data[0][:] += …
     /// assert_eq!(data.to_vec::<f32>()?, [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -222,7 +222,7 @@ impl Tensor {
     /// use anygpu::{Tensor, s};
     ///
     /// let x = Tensor::zeros([2, 2], None)?;
-    /// x.i(s![.., 1])?.copy_(&Tensor::try_from([5.0, 6.0])?)?;
+    /// x.i(s![.., 1])?.copy_(&Tensor::new([5.0, 6.0], None)?)?;
     /// assert_eq!(x.to_vec::<f32>()?, [0.0, 5.0, 0.0, 6.0]);
     /// assert!(x.requires_grad().copy_(&x).is_err());
     /// # Ok::<(), anygpu::Error>(())

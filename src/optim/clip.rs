@@ -88,7 +88,7 @@ fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
 /// use anygpu::{Tensor, optim};
 ///
 /// let p = Tensor::zeros([2], None)?.requires_grad();
-/// p.set_grad(Some(Tensor::try_from([3.0, 4.0])?));
+/// p.set_grad(Some(Tensor::new([3.0, 4.0], None)?));
 /// let norm = optim::clip_grad_norm(&[p.clone()], 1.0)?;
 /// assert_eq!(norm.item::<f32>()?, 5.0);
 /// let clipped = p.grad().unwrap().to_vec::<f32>()?;
@@ -116,7 +116,7 @@ pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Resul
 /// use anygpu::{Tensor, optim};
 ///
 /// let p = Tensor::zeros([3], None)?.requires_grad();
-/// p.set_grad(Some(Tensor::try_from([3.0, -4.0, 0.5])?));
+/// p.set_grad(Some(Tensor::new([3.0, -4.0, 0.5], None)?));
 /// optim::clip_grad_value(&[p.clone()], 1.0)?;
 /// assert_eq!(p.grad().unwrap().to_vec::<f32>()?, [1.0, -1.0, 0.5]);
 /// # Ok::<(), anygpu::Error>(())

@@ -38,7 +38,7 @@ const KNOWN: [&str; 11] =
 /// use anygpu::optim::{LBFGS, Optimizer};
 ///
 /// // Rosenbrock's valley, whose lowest point is (1, 1).
-/// let p = Tensor::try_from([-1.0, 1.5])?.requires_grad();
+/// let p = Tensor::new([-1.0, 1.5], None)?.requires_grad();
 /// let mut lbfgs = LBFGS::new(vec![p.clone()], 1.0).strong_wolfe();
 /// for _ in 0..3 {
 ///     lbfgs.step(|| {

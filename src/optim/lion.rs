@@ -16,7 +16,7 @@ use crate::ops::optim::UpdateRule;
 /// ```
 /// use anygpu::{Tensor, optim::Lion};
 ///
-/// let p = Tensor::try_from([1.0, -3.0])?.requires_grad();
+/// let p = Tensor::new([1.0, -3.0], None)?.requires_grad();
 /// let mut lion = Lion::new(vec![p.clone()], 0.25);
 /// p.square()?.sum_all()?.backward()?;
 /// lion.step()?;

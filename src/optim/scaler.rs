@@ -22,7 +22,7 @@ use crate::tensor::Tensor;
 /// use anygpu::{DType, Tensor, autocast};
 ///
 /// let net = nn::models::mlp(&[4, 8, 2])?;
-/// let (x, labels) = (Tensor::rand([6, 4], None)?, Tensor::try_from([0u32, 1, 0, 1, 1, 0])?);
+/// let (x, labels) = (Tensor::rand([6, 4], None)?, Tensor::new([0u32, 1, 0, 1, 1, 0], None)?);
 /// let mut sgd = SGD::new(net.parameters(), 0.1);
 /// let mut scaler = GradScaler::new();
 /// for _ in 0..3 {

@@ -113,7 +113,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([3u8, 9])?.zeros_like()?.to_vec::<u8>()?, [0, 0]);
+    /// assert_eq!(Tensor::new([3u8, 9], None)?.zeros_like()?.to_vec::<u8>()?, [0, 0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn zeros_like(&self) -> Result<Tensor> {
@@ -128,7 +128,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let mask = Tensor::try_from([3u32, 0])?.ones_like()?;
+    /// let mask = Tensor::new([3u32, 0], None)?.ones_like()?;
     /// assert_eq!(mask.to_vec::<u32>()?, [1, 1]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

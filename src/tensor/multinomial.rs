@@ -57,7 +57,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let weights = Tensor::try_from([[0.0, 3.0, 1.0], [1.0, 0.0, 0.0]])?;
+    /// let weights = Tensor::new([[0.0, 3.0, 1.0], [1.0, 0.0, 0.0]], None)?;
     /// let drawn = weights.multinomial(4, true)?;
     /// assert_eq!(drawn.shape(), [2, 4]);
     /// assert_eq!(drawn.to_vec::<u32>()?[4..], [0; 4]);

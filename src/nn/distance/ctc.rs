@@ -24,7 +24,7 @@ const NAME: &str = "ctc_loss";
 ///
 /// // Two steps, one sequence, a blank and one label: "1 1", "1 blank" and "blank 1" are all written "1".
 /// let log_probs = Tensor::zeros([2, 1, 2], None)?.log_softmax(2)?;
-/// let loss = CTCLoss::new().forward(&log_probs, &Tensor::try_from([[1u32]])?, &[2], &[1])?;
+/// let loss = CTCLoss::new().forward(&log_probs, &Tensor::new([[1u32]], None)?, &[2], &[1])?;
 /// assert!((loss.item::<f32>()? + 0.75f32.ln()).abs() < 1e-6);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -252,7 +252,7 @@ fn log_sum<const N: usize>(logs: [f64; N]) -> f64 {
 /// use anygpu::{Tensor, nn};
 ///
 /// let log_probs = Tensor::zeros([5, 2, 4], None)?.log_softmax(2)?;
-/// let targets = Tensor::try_from([[1u32, 2], [3, 0]])?; // the second has one label
+/// let targets = Tensor::new([[1u32, 2], [3, 0]], None)?; // the second has one label
 /// let loss = nn::ctc_loss(&log_probs, &targets, &[5, 4], &[2, 1])?;
 /// assert!(loss.item::<f32>()? > 0.0);
 /// # Ok::<(), anygpu::Error>(())

@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 /// use anygpu::{Tensor, nn::{self, Reduction}};
 ///
 /// let logits = Tensor::zeros([1, 4], None)?; // all four classes equally likely
-/// let mixed = Tensor::try_from([[0.5, 0.5, 0.0, 0.0]])?;
+/// let mixed = Tensor::new([[0.5, 0.5, 0.0, 0.0]], None)?;
 /// let loss = nn::soft_cross_entropy(&logits, &mixed, Reduction::Mean)?.item::<f32>()?;
 /// assert!((loss - 4f32.ln()).abs() < 1e-6);
 /// # Ok::<(), anygpu::Error>(())

@@ -35,10 +35,10 @@ pub enum BagMode {
 /// use anygpu::Tensor;
 ///
 /// let bag = EmbeddingBag::new(10, 4)?.mode(BagMode::Sum);
-/// let ids = Tensor::try_from([1u32, 2, 3, 9, 0])?;
-/// let vectors = bag.forward_with_offsets(&ids, &Tensor::try_from([0u32, 3])?)?; // the ids 1, 2, 3 and 9, 0
+/// let ids = Tensor::new([1u32, 2, 3, 9, 0], None)?;
+/// let vectors = bag.forward_with_offsets(&ids, &Tensor::new([0u32, 3], None)?)?; // the ids 1, 2, 3 and 9, 0
 /// assert_eq!(vectors.shape(), [2, 4]);
-/// assert_eq!(bag.forward(&Tensor::try_from([[1u32, 2], [3, 3]])?)?.shape(), [2, 4]);
+/// assert_eq!(bag.forward(&Tensor::new([[1u32, 2], [3, 3]], None)?)?.shape(), [2, 4]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug)]

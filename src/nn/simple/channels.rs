@@ -110,7 +110,7 @@ channel_dropout! {
 /// use anygpu::nn::{Module, PixelShuffle};
 /// use anygpu::Tensor;
 ///
-/// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?.reshape([1, 4, 1, 1])?;
+/// let x = Tensor::new([1.0, 2.0, 3.0, 4.0], None)?.reshape([1, 4, 1, 1])?;
 /// let y = PixelShuffle::new(2).forward(&x)?;
 /// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[1, 1, 2, 2][..], vec![1.0, 2.0, 3.0, 4.0]));
 /// # Ok::<(), anygpu::Error>(())

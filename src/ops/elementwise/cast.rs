@@ -264,7 +264,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{DType, Tensor};
-    /// let x = Tensor::try_from([1.9, -1.9, 300.0])?;
+    /// let x = Tensor::new([1.9, -1.9, 300.0], None)?;
     /// assert_eq!(x.to_dtype(DType::I32)?.to_vec::<i32>()?, [1, -1, 300]);
     /// assert_eq!(x.to_dtype(DType::U8)?.to_vec::<u8>()?, [1, 0, 255]);
     /// assert_eq!(x.to_dtype(DType::Bool)?.to_vec::<bool>()?, [true; 3]);

@@ -72,8 +72,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let scores = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let later = Tensor::try_from([[false, true], [false, false]])?;
+    /// let scores = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// let later = Tensor::new([[false, true], [false, false]], None)?;
     /// let weights = scores.masked_fill(&later, f32::NEG_INFINITY)?.softmax(1)?;
     /// assert_eq!(weights.to_vec::<f32>()?[..2], [1.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())

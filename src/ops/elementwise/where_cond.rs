@@ -94,7 +94,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([-4.0, 9.0])?;
+    /// let x = Tensor::new([-4.0, 9.0], None)?;
     /// let root = Tensor::where_cond(&x.ge(0)?, &x.sqrt()?, 0.0)?;
     /// assert_eq!(root.to_vec::<f32>()?, [0.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())

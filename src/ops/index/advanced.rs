@@ -264,8 +264,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
-    /// let (rows, columns) = (Tensor::try_from([0u32, 1, 1])?, Tensor::try_from([2u32, 0, 2])?);
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None)?;
+    /// let (rows, columns) = (Tensor::new([0u32, 1, 1], None)?, Tensor::new([2u32, 0, 2], None)?);
     /// assert_eq!(x.index(&[&rows, &columns])?.to_vec::<f32>()?, [3.0, 4.0, 6.0]);
     /// assert_eq!(x.index(&[&rows])?.shape(), [3, 3]);
     /// let large = x.gt(3.5)?;
@@ -293,8 +293,8 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let x = Tensor::zeros([2, 3], None)?;
-    /// let (rows, columns) = (Tensor::try_from([0u32, 1, 1])?, Tensor::try_from([2u32, 0, 0])?);
-    /// let values = Tensor::try_from([1.0, 2.0, 3.0])?;
+    /// let (rows, columns) = (Tensor::new([0u32, 1, 1], None)?, Tensor::new([2u32, 0, 0], None)?);
+    /// let values = Tensor::new([1.0, 2.0, 3.0], None)?;
     /// assert_eq!(x.index_put(&[&rows, &columns], &values, false)?.to_vec::<f32>()?, [0.0, 0.0, 1.0, 3.0, 0.0, 0.0]);
     /// assert_eq!(x.index_put(&[&rows, &columns], &values, true)?.to_vec::<f32>()?, [0.0, 0.0, 1.0, 5.0, 0.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -324,7 +324,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, -2.0], [-3.0, 4.0]])?;
+    /// let x = Tensor::new([[1.0, -2.0], [-3.0, 4.0]], None)?;
     /// assert_eq!(x.masked_select(&x.gt(0)?)?.to_vec::<f32>()?, [1.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -346,7 +346,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[0.0, 1.5], [2.5, 0.0]])?;
+    /// let x = Tensor::new([[0.0, 1.5], [2.5, 0.0]], None)?;
     /// assert_eq!(x.nonzero()?.to_vec2::<u32>()?, [[0, 1], [1, 0]]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -182,8 +182,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let scores = Tensor::try_from([[0.1, 0.9], [0.8, 0.2]])?;
-    /// let labels = Tensor::try_from([[1u32], [0]])?;
+    /// let scores = Tensor::new([[0.1, 0.9], [0.8, 0.2]], None)?;
+    /// let labels = Tensor::new([[1u32], [0]], None)?;
     /// assert_eq!(scores.gather(1, &labels)?.to_vec::<f32>()?, [0.9, 0.8]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -203,8 +203,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let y = x.index_select(0, &Tensor::try_from([1u32, 1, 0])?)?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// let y = x.index_select(0, &Tensor::new([1u32, 1, 0], None)?)?;
     /// assert_eq!(y.to_vec::<f32>()?, [3.0, 4.0, 3.0, 4.0, 1.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -220,8 +220,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let table = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let vectors = table.embedding(&Tensor::try_from([[0u32, 1, 1]])?)?;
+    /// let table = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// let vectors = table.embedding(&Tensor::new([[0u32, 1, 1]], None)?)?;
     /// assert_eq!(vectors.shape(), [1, 3, 2]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -243,7 +243,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([2u32, 0])?.one_hot(3)?;
+    /// let x = Tensor::new([2u32, 0], None)?.one_hot(3)?;
     /// assert_eq!(x.to_vec::<u32>()?, [0, 0, 1, 1, 0, 0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

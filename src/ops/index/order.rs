@@ -50,7 +50,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (value, position) = Tensor::try_from([3.0, 1.0, 4.0, 2.0])?.median(0, false)?;
+    /// let (value, position) = Tensor::new([3.0, 1.0, 4.0, 2.0], None)?.median(0, false)?;
     /// assert_eq!((value.item::<f32>()?, position.item::<u32>()?), (2.0, 3));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -73,7 +73,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([3.0, 1.0, 4.0, 2.0])?;
+    /// let x = Tensor::new([3.0, 1.0, 4.0, 2.0], None)?;
     /// assert_eq!(x.quantile(0.5, 0, false)?.item::<f32>()?, 2.5);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -105,7 +105,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([[3, 1], [3, 2]])?.unique()?.to_vec::<i32>()?, [1, 2, 3]);
+    /// assert_eq!(Tensor::new([[3, 1], [3, 2]], None)?.unique()?.to_vec::<i32>()?, [1, 2, 3]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn unique(&self) -> Result<Tensor> {
@@ -123,7 +123,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (values, inverse, counts) = Tensor::try_from([3, 1, 3])?.unique_with_counts()?;
+    /// let (values, inverse, counts) = Tensor::new([3, 1, 3], None)?.unique_with_counts()?;
     /// assert_eq!(values.to_vec::<i32>()?, [1, 3]);
     /// assert_eq!(inverse.to_vec::<u32>()?, [1, 0, 1]);
     /// assert_eq!(counts.to_vec::<u32>()?, [1, 2]);
@@ -153,7 +153,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (values, positions) = Tensor::try_from([1, 3, 2, 3])?.cummax(0)?;
+    /// let (values, positions) = Tensor::new([1, 3, 2, 3], None)?.cummax(0)?;
     /// assert_eq!(values.to_vec::<i32>()?, [1, 3, 3, 3]);
     /// assert_eq!(positions.to_vec::<u32>()?, [0, 1, 1, 3]);
     /// # Ok::<(), anygpu::Error>(())

@@ -352,8 +352,8 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let x = Tensor::zeros([3], None)?;
-    /// let index = Tensor::try_from([0u32, 2, 0])?;
-    /// let y = x.scatter_add(0, &index, &Tensor::try_from([1.0, 2.0, 3.0])?)?;
+    /// let index = Tensor::new([0u32, 2, 0], None)?;
+    /// let y = x.scatter_add(0, &index, &Tensor::new([1.0, 2.0, 3.0], None)?)?;
     /// assert_eq!(y.to_vec::<f32>()?, [4.0, 0.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -372,8 +372,8 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let x = Tensor::zeros([3], None)?;
-    /// let index = Tensor::try_from([0u32, 2, 0])?;
-    /// let y = x.scatter(0, &index, &Tensor::try_from([1.0, 2.0, 3.0])?)?;
+    /// let index = Tensor::new([0u32, 2, 0], None)?;
+    /// let y = x.scatter(0, &index, &Tensor::new([1.0, 2.0, 3.0], None)?)?;
     /// assert_eq!(y.to_vec::<f32>()?, [3.0, 0.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -389,7 +389,7 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let x = Tensor::zeros([2, 2], None)?;
-    /// let y = x.index_add(0, &Tensor::try_from([1u32, 1])?, &Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?)?;
+    /// let y = x.index_add(0, &Tensor::new([1u32, 1], None)?, &Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?)?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 4.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -406,7 +406,7 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let x = Tensor::zeros([3, 2], None)?;
-    /// let y = x.index_copy(0, &Tensor::try_from([2u32, 0])?, &Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?)?;
+    /// let y = x.index_copy(0, &Tensor::new([2u32, 0], None)?, &Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?)?;
     /// assert_eq!(y.to_vec::<f32>()?, [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

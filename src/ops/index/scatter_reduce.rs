@@ -145,8 +145,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{ScatterReduce, Tensor};
-    /// let x = Tensor::try_from([9.0, 9.0, 9.0])?;
-    /// let (index, src) = (Tensor::try_from([0u32, 0, 2])?, Tensor::try_from([1.0, 5.0, 2.0])?);
+    /// let x = Tensor::new([9.0, 9.0, 9.0], None)?;
+    /// let (index, src) = (Tensor::new([0u32, 0, 2], None)?, Tensor::new([1.0, 5.0, 2.0], None)?);
     /// let largest = x.scatter_reduce(0, &index, &src, ScatterReduce::Amax, false)?;
     /// assert_eq!(largest.to_vec::<f32>()?, [5.0, 9.0, 2.0]);
     /// let mean = x.scatter_reduce(0, &index, &src, ScatterReduce::Mean, true)?;
@@ -173,8 +173,8 @@ impl Tensor {
     /// ```
     /// # use anygpu::{ScatterReduce, Tensor};
     /// let x = Tensor::ones([2, 2], None)?;
-    /// let src = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let y = x.index_reduce(0, &Tensor::try_from([1u32, 1])?, &src, ScatterReduce::Prod, true)?;
+    /// let src = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// let y = x.index_reduce(0, &Tensor::new([1u32, 1], None)?, &src, ScatterReduce::Prod, true)?;
     /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0, 3.0, 8.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -28,9 +28,9 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1u32, 3, 1])?;
+    /// let x = Tensor::new([1u32, 3, 1], None)?;
     /// assert_eq!(x.bincount(None, 0)?.to_vec::<u32>()?, [0, 2, 0, 1]);
-    /// let weights = Tensor::try_from([0.5, 2.0, 0.25])?;
+    /// let weights = Tensor::new([0.5, 2.0, 0.25], None)?;
     /// assert_eq!(x.bincount(Some(&weights), 5)?.to_vec::<f32>()?, [0.0, 0.75, 0.0, 2.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -85,8 +85,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let edges = Tensor::try_from([1.0, 3.0, 5.0])?;
-    /// let x = Tensor::try_from([[0.0, 3.0], [4.0, 9.0]])?;
+    /// let edges = Tensor::new([1.0, 3.0, 5.0], None)?;
+    /// let x = Tensor::new([[0.0, 3.0], [4.0, 9.0]], None)?;
     /// assert_eq!(edges.searchsorted(&x, false)?.to_vec::<u32>()?, [0, 1, 2, 3]);
     /// assert_eq!(edges.searchsorted(&x, true)?.to_vec::<u32>()?, [0, 2, 2, 3]);
     /// # Ok::<(), anygpu::Error>(())
@@ -133,7 +133,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1, 2], [3, 4]])?;
+    /// let x = Tensor::new([[1, 2], [3, 4]], None)?;
     /// let y = x.repeat_interleave(2, 0)?;
     /// assert_eq!(y.to_vec2::<i32>()?, [[1, 2], [1, 2], [3, 4], [3, 4]]);
     /// # Ok::<(), anygpu::Error>(())
@@ -160,8 +160,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, 2.0, 3.0])?;
-    /// let y = x.repeat_interleave_by(&Tensor::try_from([2u32, 0, 1])?, 0)?;
+    /// let x = Tensor::new([1.0, 2.0, 3.0], None)?;
+    /// let y = x.repeat_interleave_by(&Tensor::new([2u32, 0, 1], None)?, 0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -145,7 +145,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([3.0, 1.0, f32::NAN, 1.0])?;
+    /// let x = Tensor::new([3.0, 1.0, f32::NAN, 1.0], None)?;
     /// assert_eq!(x.argsort(0, false)?.to_vec::<u32>()?, [1, 3, 0, 2]);
     /// assert_eq!(x.argsort(0, true)?.to_vec::<u32>()?, [2, 0, 1, 3]);
     /// # Ok::<(), anygpu::Error>(())
@@ -164,7 +164,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (values, positions) = Tensor::try_from([3.0, 1.0, 2.0])?.sort(0, false)?;
+    /// let (values, positions) = Tensor::new([3.0, 1.0, 2.0], None)?.sort(0, false)?;
     /// assert_eq!(values.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
     /// assert_eq!(positions.to_vec::<u32>()?, [1, 2, 0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -187,7 +187,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let scores = Tensor::try_from([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]])?;
+    /// let scores = Tensor::new([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], None)?;
     /// let (values, classes) = scores.topk(2, 1, true, true)?;
     /// assert_eq!(values.to_vec::<f32>()?, [0.7, 0.2, 0.5, 0.3]);
     /// assert_eq!(classes.to_vec::<u32>()?, [1, 2, 0, 2]);

@@ -65,8 +65,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let a = Tensor::try_from([[0.0, 0.0], [3.0, 0.0]])?;
-    /// let b = Tensor::try_from([[3.0, 4.0]])?;
+    /// let a = Tensor::new([[0.0, 0.0], [3.0, 0.0]], None)?;
+    /// let b = Tensor::new([[3.0, 4.0]], None)?;
     /// assert_eq!(a.cdist(&b, 2.0)?.to_vec2::<f32>()?, [[5.0], [4.0]]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

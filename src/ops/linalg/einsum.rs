@@ -202,8 +202,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let y = Tensor::try_from([10.0, 1.0])?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// let y = Tensor::new([10.0, 1.0], None)?;
     /// assert_eq!(Tensor::einsum("ij,j->i", &[&x, &y])?.to_vec::<f32>()?, [12.0, 34.0]);
     /// assert_eq!(Tensor::einsum("ii", &[&x])?.item::<f32>()?, 5.0); // the trace
     /// # Ok::<(), anygpu::Error>(())

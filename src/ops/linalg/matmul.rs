@@ -263,8 +263,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let a = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let b = Tensor::try_from([[1.0], [10.0]])?;
+    /// let a = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// let b = Tensor::new([[1.0], [10.0]], None)?;
     /// assert_eq!(a.matmul(&b)?.to_vec::<f32>()?, [21.0, 43.0]);
     /// assert!(b.matmul(&a).is_err()); // [2, 1] · [2, 2]
     /// # Ok::<(), anygpu::Error>(())

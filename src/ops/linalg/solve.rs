@@ -192,9 +192,9 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let a = Tensor::new([[2.0, 1.0], [1.0, 3.0]], None)?;
-    /// let b = Tensor::try_from([5.0, 10.0])?;
+    /// let b = Tensor::new([5.0, 10.0], None)?;
     /// let x = a.solve(&b)?; // 2 x + y = 5, x + 3 y = 10
-    /// assert!(x.allclose(&Tensor::try_from([1.0, 3.0])?, 1e-6, 1e-6)?);
+    /// assert!(x.allclose(&Tensor::new([1.0, 3.0], None)?, 1e-6, 1e-6)?);
     ///
     /// let error = Tensor::ones([2, 2], None)?.solve(&b).unwrap_err();
     /// assert!(error.to_string().starts_with("solve: the matrix is singular"));

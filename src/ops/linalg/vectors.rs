@@ -12,8 +12,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let a = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
-    /// assert_eq!(a.mv(&Tensor::try_from([10.0, 1.0])?)?.to_vec::<f32>()?, [12.0, 34.0]);
+    /// let a = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
+    /// assert_eq!(a.mv(&Tensor::new([10.0, 1.0], None)?)?.to_vec::<f32>()?, [12.0, 34.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn mv(&self, vector: &Tensor) -> Result<Tensor> {
@@ -30,7 +30,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let a = Tensor::try_from([1.0, 2.0, 3.0])?;
+    /// let a = Tensor::new([1.0, 2.0, 3.0], None)?;
     /// assert_eq!(a.dot(&a)?.item::<f32>()?, 14.0);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -48,8 +48,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let a = Tensor::try_from([1.0, 2.0])?;
-    /// assert_eq!(a.outer(&Tensor::try_from([1.0, 10.0])?)?.to_vec::<f32>()?, [1.0, 10.0, 2.0, 20.0]);
+    /// let a = Tensor::new([1.0, 2.0], None)?;
+    /// assert_eq!(a.outer(&Tensor::new([1.0, 10.0], None)?)?.to_vec::<f32>()?, [1.0, 10.0, 2.0, 20.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {

@@ -288,7 +288,7 @@ impl Tensor {
     /// ```
     /// # use anygpu::Tensor;
     /// let logits = Tensor::zeros([2, 4], None)?;
-    /// let loss = logits.cross_entropy(&Tensor::try_from([0u32, 3])?)?.item::<f32>()?;
+    /// let loss = logits.cross_entropy(&Tensor::new([0u32, 3], None)?)?.item::<f32>()?;
     /// assert!((loss - 4f32.ln()).abs() < 1e-6);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

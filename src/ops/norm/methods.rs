@@ -101,7 +101,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 3.0], [-5.0, 5.0]])?;
+    /// let x = Tensor::new([[1.0, 3.0], [-5.0, 5.0]], None)?;
     /// let y = x.layer_norm(&[2], None, None, 0.0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -126,7 +126,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[7.0, 1.0]])?; // the mean of the squares is 25
+    /// let x = Tensor::new([[7.0, 1.0]], None)?; // the mean of the squares is 25
     /// assert_eq!(x.rms_norm(&[2], None, 0.0)?.to_vec::<f32>()?, [1.4, 0.2]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -145,7 +145,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 3.0, 10.0, 30.0]])?.reshape([1, 4, 1])?;
+    /// let x = Tensor::new([[1.0, 3.0, 10.0, 30.0]], None)?.reshape([1, 4, 1])?;
     /// assert_eq!(x.group_norm(2, None, None, 0.0)?.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -186,7 +186,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 10.0], [3.0, 30.0]])?;
+    /// let x = Tensor::new([[1.0, 10.0], [3.0, 30.0]], None)?;
     /// let (mean, variance) = (Tensor::zeros([2], None)?, Tensor::ones([2], None)?);
     /// let y = x.batch_norm(Some((&mean, &variance)), None, None, true, 0.1, 0.0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [-1.0, -1.0, 1.0, 1.0]);
@@ -213,7 +213,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 10.0], [3.0, 30.0]])?;
+    /// let x = Tensor::new([[1.0, 10.0], [3.0, 30.0]], None)?;
     /// let y = x.batch_norm_relu(None, None, None, true, 0.1, 0.0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -239,7 +239,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 10.0], [3.0, 30.0]])?;
+    /// let x = Tensor::new([[1.0, 10.0], [3.0, 30.0]], None)?;
     /// let y = x.batch_norm_add_relu(&x, None, None, None, true, 0.1, 0.0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 9.0, 4.0, 31.0]);
     /// # Ok::<(), anygpu::Error>(())

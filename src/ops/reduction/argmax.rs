@@ -174,7 +174,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 5.0, 5.0], [9.0, 0.0, 2.0]])?;
+    /// let x = Tensor::new([[1.0, 5.0, 5.0], [9.0, 0.0, 2.0]], None)?;
     /// assert_eq!(x.argmax(1)?.to_vec::<u32>()?, [1, 0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -190,7 +190,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1, 5, -5], [9, 0, 0]])?;
+    /// let x = Tensor::new([[1, 5, -5], [9, 0, 0]], None)?;
     /// assert_eq!(x.argmin(1)?.to_vec::<u32>()?, [2, 1]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -206,7 +206,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([[1.0, 5.0], [9.0, 0.0]])?.argmax_all()?.item::<u32>()?, 2);
+    /// assert_eq!(Tensor::new([[1.0, 5.0], [9.0, 0.0]], None)?.argmax_all()?.item::<u32>()?, 2);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn argmax_all(&self) -> Result<Tensor> {

@@ -448,10 +448,10 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
     /// assert_eq!(x.sum(&[0], false)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// assert_eq!(x.sum(&[1], true)?.shape(), [2, 1]);
-    /// assert_eq!(Tensor::try_from([true, false, true])?.sum_all()?.item::<i32>()?, 2);
+    /// assert_eq!(Tensor::new([true, false, true], None)?.sum_all()?.item::<i32>()?, 2);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn sum(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
@@ -466,7 +466,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([2.0, 0.0, 5.0])?.requires_grad();
+    /// let x = Tensor::new([2.0, 0.0, 5.0], None)?.requires_grad();
     /// x.prod_all()?.backward()?;
     /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 10.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -483,7 +483,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([[3, -2], [1, 4]])?.max(&[1], false)?.to_vec::<i32>()?, [3, 4]);
+    /// assert_eq!(Tensor::new([[3, -2], [1, 4]], None)?.max(&[1], false)?.to_vec::<i32>()?, [3, 4]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn max(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
@@ -498,7 +498,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[3, -2], [1, 4]])?;
+    /// let x = Tensor::new([[3, -2], [1, 4]], None)?;
     /// assert_eq!(x.min(&[1], false)?.to_vec::<i32>()?, [-2, 1]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -202,7 +202,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None)?;
     /// assert_eq!(x.cumsum(1)?.to_vec::<f32>()?, [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -220,7 +220,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?;
+    /// let x = Tensor::new([1.0, 2.0, 3.0, 4.0], None)?;
     /// assert_eq!(x.cumprod(0)?.to_vec::<f32>()?, [1.0, 2.0, 6.0, 24.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

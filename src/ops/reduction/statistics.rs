@@ -61,7 +61,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 3.0], [5.0, 7.0]])?;
+    /// let x = Tensor::new([[1.0, 3.0], [5.0, 7.0]], None)?;
     /// assert_eq!(x.mean(&[1], false)?.to_vec::<f32>()?, [2.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -82,7 +82,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([10_001.0, 10_002.0, 10_003.0])?; // far from 0, and nothing cancels
+    /// let x = Tensor::new([10_001.0, 10_002.0, 10_003.0], None)?; // far from 0, and nothing cancels
     /// assert_eq!(x.var(&[0], 1.0, false)?.item::<f32>()?, 1.0);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -107,7 +107,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[0.0, 0.5], [0.0, 0.0]])?;
+    /// let x = Tensor::new([[0.0, 0.5], [0.0, 0.0]], None)?;
     /// assert_eq!(x.any(&[1], false)?.to_vec::<bool>()?, [true, false]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -126,7 +126,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert!(!Tensor::try_from([true, false])?.all_all()?.item::<bool>()?);
+    /// assert!(!Tensor::new([true, false], None)?.all_all()?.item::<bool>()?);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn all(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
@@ -145,7 +145,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1000.0, 1000.0])?;
+    /// let x = Tensor::new([1000.0, 1000.0], None)?;
     /// assert_eq!(x.logsumexp(&[0], false)?.item::<f32>()?, 1000.0 + 2f32.ln());
     /// # Ok::<(), anygpu::Error>(())
     /// ```

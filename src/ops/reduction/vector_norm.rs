@@ -22,7 +22,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[3.0, -4.0], [0.0, 2.0]])?;
+    /// let x = Tensor::new([[3.0, -4.0], [0.0, 2.0]], None)?;
     /// assert_eq!(x.norm(2.0, &[1], false)?.to_vec::<f32>()?, [5.0, 2.0]);
     /// assert_eq!(x.norm(1.0, &[1], false)?.to_vec::<f32>()?, [7.0, 2.0]);
     /// assert_eq!(x.norm(f32::INFINITY, &[0], true)?.to_vec::<f32>()?, [3.0, 4.0]);

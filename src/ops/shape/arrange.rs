@@ -75,7 +75,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (a, b) = (Tensor::try_from([[1.0], [2.0]])?, Tensor::try_from([[3.0, 4.0], [5.0, 6.0]])?);
+    /// let (a, b) = (Tensor::new([[1.0], [2.0]], None)?, Tensor::new([[3.0, 4.0], [5.0, 6.0]], None)?);
     /// assert_eq!(Tensor::cat(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -90,7 +90,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (a, b) = (Tensor::try_from([1.0, 2.0])?, Tensor::try_from([3.0, 4.0])?);
+    /// let (a, b) = (Tensor::new([1.0, 2.0], None)?, Tensor::new([3.0, 4.0], None)?);
     /// assert_eq!(Tensor::stack(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -179,7 +179,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, 2.0])?;
+    /// let x = Tensor::new([1.0, 2.0], None)?;
     /// assert_eq!(x.repeat([2, 2])?.to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -214,7 +214,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
     /// assert_eq!(x.flip(&[1])?.to_vec::<f32>()?, [2.0, 1.0, 4.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -230,7 +230,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?;
+    /// let x = Tensor::new([1.0, 2.0, 3.0, 4.0], None)?;
     /// assert_eq!(x.roll(1, 0)?.to_vec::<f32>()?, [4.0, 1.0, 2.0, 3.0]);
     /// assert_eq!(x.roll(-1, 0)?.to_vec::<f32>()?, [2.0, 3.0, 4.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())

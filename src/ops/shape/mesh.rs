@@ -18,7 +18,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let (y, x) = (Tensor::try_from([1, 2])?, Tensor::try_from([3, 4, 5])?);
+    /// let (y, x) = (Tensor::new([1, 2], None)?, Tensor::new([3, 4, 5], None)?);
     /// let grid = Tensor::meshgrid(&[y, x])?;
     /// assert_eq!(grid[0].to_vec2::<i32>()?, [[1, 1, 1], [2, 2, 2]]);
     /// assert_eq!(grid[1].to_vec2::<i32>()?, [[3, 4, 5], [3, 4, 5]]);

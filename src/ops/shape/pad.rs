@@ -265,7 +265,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Padding, Tensor};
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0]])?;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0]], None)?;
     /// let y = x.pad(&[(0, 1), (1, 0)], Padding::Constant(9.0))?;
     /// assert_eq!(y.to_vec::<f32>()?, [9.0, 1.0, 2.0, 3.0, 9.0, 9.0, 9.0, 9.0]);
     /// assert_eq!(x.pad(&[(2, 1)], Padding::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);

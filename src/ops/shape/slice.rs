@@ -14,7 +14,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?;
     /// assert_eq!(x.select(1, 0)?.to_vec::<f32>()?, [1.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -82,7 +82,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, 2.0])?;
+    /// let x = Tensor::new([1.0, 2.0], None)?;
     /// assert_eq!(x.diag(0)?.to_vec::<f32>()?, [1.0, 0.0, 0.0, 2.0]);
     /// assert_eq!(x.diag(-1)?.diag(-1)?.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())

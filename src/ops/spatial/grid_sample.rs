@@ -163,8 +163,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{GridMode, GridPadding, Tensor};
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?.reshape([1, 1, 2, 2])?;
-    /// let grid = Tensor::try_from([[0.0, 0.0], [-1.0, 1.0]])?.reshape([1, 1, 2, 2])?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], None)?.reshape([1, 1, 2, 2])?;
+    /// let grid = Tensor::new([[0.0, 0.0], [-1.0, 1.0]], None)?.reshape([1, 1, 2, 2])?;
     /// let y = x.grid_sample(&grid, GridMode::Bilinear, GridPadding::Zeros, true)?;
     /// assert_eq!(y.to_vec::<f32>()?, [2.5, 3.0]);
     /// # Ok::<(), anygpu::Error>(())

@@ -245,7 +245,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Interpolation, Tensor};
-    /// let x = Tensor::try_from([[1.0, 3.0]])?.reshape([1, 1, 1, 2])?;
+    /// let x = Tensor::new([[1.0, 3.0]], None)?.reshape([1, 1, 1, 2])?;
     /// let size = [1, 4];
     /// assert_eq!(x.interpolate(size, Interpolation::Nearest)?.to_vec::<f32>()?, [1.0, 1.0, 3.0, 3.0]);
     /// let linear = |align_corners| x.interpolate(size, Interpolation::Linear { align_corners });

@@ -180,7 +180,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Tensor, Unfold};
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?.reshape([1, 1, 2, 3])?;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None)?.reshape([1, 1, 2, 3])?;
     /// let columns = x.unfold(Unfold::new(2))?;
     /// assert_eq!(columns.squeeze(0)?.to_vec2::<f32>()?, [[1.0, 2.0], [2.0, 3.0], [4.0, 5.0], [5.0, 6.0]]);
     /// # Ok::<(), anygpu::Error>(())

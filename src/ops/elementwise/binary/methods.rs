@@ -24,8 +24,8 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let rows = Tensor::try_from([[1.0], [2.0]])?;
-    /// let columns = Tensor::try_from([10.0, 20.0, 30.0])?;
+    /// let rows = Tensor::new([[1.0], [2.0]], None)?;
+    /// let columns = Tensor::new([10.0, 20.0, 30.0], None)?;
     /// assert_eq!(rows.add(&columns)?.to_vec::<f32>()?, [11.0, 21.0, 31.0, 12.0, 22.0, 32.0]);
     /// assert_eq!((1.0 - &rows)?.to_vec::<f32>()?, [0.0, -1.0]);
     /// # Ok::<(), anygpu::Error>(())

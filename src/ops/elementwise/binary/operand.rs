@@ -17,10 +17,10 @@ use crate::tensor::Tensor;
 ///
 /// ```
 /// # use anygpu::{DType, Tensor};
-/// let x = Tensor::try_from([1, 2])?;
+/// let x = Tensor::new([1, 2], None)?;
 /// assert_eq!(x.add(1)?.dtype(), DType::I32);
 /// assert_eq!(x.add(0.5)?.to_vec::<f32>()?, [1.5, 2.5]);
-/// assert_eq!(Tensor::try_from([1.0])?.to_dtype(DType::F16)?.add(1)?.dtype(), DType::F16);
+/// assert_eq!(Tensor::new([1.0], None)?.to_dtype(DType::F16)?.add(1)?.dtype(), DType::F16);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -183,7 +183,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([-7, 7])?;
+    /// let x = Tensor::new([-7, 7], None)?;
     /// assert_eq!(x.div(2)?.to_vec::<f32>()?, [-3.5, 3.5]);
     /// assert_eq!(x.div_trunc(2)?.to_vec::<i32>()?, [-3, 3]);
     /// assert_eq!(x.div_floor(2)?.to_vec::<i32>()?, [-4, 3]);
@@ -214,7 +214,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([-7, 7])?;
+    /// let x = Tensor::new([-7, 7], None)?;
     /// assert_eq!(x.rem(3)?.to_vec::<i32>()?, [2, 1]);
     /// assert_eq!(x.fmod(3)?.to_vec::<i32>()?, [-1, 1]);
     /// # Ok::<(), anygpu::Error>(())
@@ -237,7 +237,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, -2.0, 3.0])?;
+    /// let x = Tensor::new([1.0, -2.0, 3.0], None)?;
     /// assert_eq!(x.pow(2)?.to_vec::<f32>()?, [1.0, 4.0, 9.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -285,7 +285,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([6, -1])?;
+    /// let x = Tensor::new([6, -1], None)?;
     /// assert_eq!(x.bitwise_and(3)?.to_vec::<i32>()?, [2, 3]);
     /// assert_eq!(x.bitwise_xor(3)?.to_vec::<i32>()?, [5, -4]);
     /// assert_eq!(x.bitwise_left_shift(4)?.to_vec::<i32>()?, [96, -16]);
@@ -338,7 +338,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1, 2, 3])?;
+    /// let x = Tensor::new([1, 2, 3], None)?;
     /// assert_eq!(x.eq(2)?.to_vec::<bool>()?, [false, true, false]);
     /// assert_eq!(x.lt(2.5)?.to_vec::<bool>()?, [true, true, false]);
     /// # Ok::<(), anygpu::Error>(())

@@ -37,7 +37,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([-1.0, 0.0, 2.0])?.relu()?.to_vec::<f32>()?, [0.0, 0.0, 2.0]);
+    /// assert_eq!(Tensor::new([-1.0, 0.0, 2.0], None)?.relu()?.to_vec::<f32>()?, [0.0, 0.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn relu(&self) -> Result<Tensor> {
@@ -56,7 +56,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([-2.0, 0.5, 3.0])?;
+    /// let x = Tensor::new([-2.0, 0.5, 3.0], None)?;
     /// assert_eq!(x.clamp(Some(-1.0), Some(1.0))?.to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
     /// assert_eq!(x.clamp(None, Some(1.0))?.to_vec::<f32>()?, [-2.0, 0.5, 1.0]);
     /// # Ok::<(), anygpu::Error>(())

@@ -173,8 +173,8 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([-1.5, 2.0])?.abs()?.to_vec::<f32>()?, [1.5, 2.0]);
-    /// assert_eq!(Tensor::try_from([-3, 2])?.abs()?.to_vec::<i32>()?, [3, 2]);
+    /// assert_eq!(Tensor::new([-1.5, 2.0], None)?.abs()?.to_vec::<f32>()?, [1.5, 2.0]);
+    /// assert_eq!(Tensor::new([-3, 2], None)?.abs()?.to_vec::<i32>()?, [3, 2]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     abs(x) => Abs {
@@ -235,7 +235,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([0.5, 1.5, 2.5, -1.2])?;
+    /// let x = Tensor::new([0.5, 1.5, 2.5, -1.2], None)?;
     /// assert_eq!(x.round()?.to_vec::<f32>()?, [0.0, 2.0, 2.0, -1.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -266,7 +266,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([0.0, f32::NEG_INFINITY])?.exp()?.to_vec::<f32>()?, [1.0, 0.0]);
+    /// assert_eq!(Tensor::new([0.0, f32::NEG_INFINITY], None)?.exp()?.to_vec::<f32>()?, [1.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     exp(x) => Exp {
@@ -381,7 +381,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([0.0, f32::INFINITY])?;
+    /// let x = Tensor::new([0.0, f32::INFINITY], None)?;
     /// assert_eq!(x.atan()?.to_vec::<f32>()?, [0.0, std::f32::consts::FRAC_PI_2]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -467,7 +467,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let y = Tensor::try_from([-1.0, 0.0, 1.0])?.gelu()?.to_vec::<f32>()?;
+    /// let y = Tensor::new([-1.0, 0.0, 1.0], None)?.gelu()?.to_vec::<f32>()?;
     /// assert!((y[0] + 0.158_655_25).abs() < 1e-6 && y[1] == 0.0 && (y[2] - 0.841_344_75).abs() < 1e-6);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -590,7 +590,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([-2.0, 3.0])?.leaky_relu(0.5)?.to_vec::<f32>()?, [-1.0, 3.0]);
+    /// assert_eq!(Tensor::new([-2.0, 3.0], None)?.leaky_relu(0.5)?.to_vec::<f32>()?, [-1.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     leaky_relu(x, negative_slope: f32) => LeakyRelu [negative_slope, 0.0] {
@@ -614,7 +614,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let y = Tensor::try_from([0.0, 100.0])?.softplus(1.0, 20.0)?.to_vec::<f32>()?;
+    /// let y = Tensor::new([0.0, 100.0], None)?.softplus(1.0, 20.0)?.to_vec::<f32>()?;
     /// assert!((y[0] - 2f32.ln()).abs() < 1e-6 && y[1] == 100.0);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -636,7 +636,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([1.0, f32::NAN, f32::INFINITY])?;
+    /// let x = Tensor::new([1.0, f32::NAN, f32::INFINITY], None)?;
     /// assert_eq!(x.isnan()?.to_vec::<bool>()?, [false, true, false]);
     /// assert_eq!(x.isfinite()?.to_vec::<bool>()?, [true, false, false]);
     /// # Ok::<(), anygpu::Error>(())
@@ -670,7 +670,7 @@ functions! {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([0, 2])?.logical_not()?.to_vec::<bool>()?, [true, false]);
+    /// assert_eq!(Tensor::new([0, 2], None)?.logical_not()?.to_vec::<bool>()?, [true, false]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     logical_not(x) => Not {

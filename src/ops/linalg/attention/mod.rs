@@ -27,7 +27,7 @@ use crate::tensor::Tensor;
 ///
 /// // One head of two positions; the first attends to itself only.
 /// let q = Tensor::ones([1, 2, 4], None)?;
-/// let v = Tensor::try_from([[1.0, 1.0], [3.0, 3.0]])?.unsqueeze(0)?;
+/// let v = Tensor::new([[1.0, 1.0], [3.0, 3.0]], None)?.unsqueeze(0)?;
 /// let seen = q.attention(&q, &v, &Attention::new().causal())?;
 /// assert_eq!(seen.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
 /// # Ok::<(), anygpu::Error>(())
@@ -73,7 +73,7 @@ impl Attention {
     ///
     /// let q = Tensor::ones([1, 1, 4], None)?;
     /// let (k, v) = (Tensor::ones([1, 3, 4], None)?, Tensor::new([[[1.0], [3.0], [50.0]]], None)?);
-    /// let padding = Tensor::try_from([[false, false, true]])?;
+    /// let padding = Tensor::new([[false, false, true]], None)?;
     /// let seen = q.attention(&k, &v, &Attention::new().key_padding_mask(&padding))?;
     /// assert_eq!(seen.item::<f32>()?, 2.0);
     /// # Ok::<(), anygpu::Error>(())

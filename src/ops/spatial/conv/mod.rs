@@ -296,7 +296,7 @@ impl Tensor {
     /// ```
     /// # use anygpu::{Conv, Tensor};
     /// let x = Tensor::arange(0.0, 5.0, 1.0, None)?.reshape([1, 1, 5])?;
-    /// let w = Tensor::try_from([1.0, 10.0])?.reshape([1, 1, 2])?;
+    /// let w = Tensor::new([1.0, 10.0], None)?.reshape([1, 1, 2])?;
     /// assert_eq!(x.conv1d(&w, None, Conv::new().stride(3))?.to_vec::<f32>()?, [10.0, 43.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -317,7 +317,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};
-    /// let x = Tensor::try_from([[1.0, 2.0]])?.reshape([1, 1, 1, 2])?;
+    /// let x = Tensor::new([[1.0, 2.0]], None)?.reshape([1, 1, 1, 2])?;
     /// let w = Tensor::ones([1, 1, 1, 2], None)?;
     /// assert_eq!(x.conv_transpose2d(&w, None, Conv::new())?.to_vec::<f32>()?, [1.0, 3.0, 2.0]);
     /// assert_eq!(x.conv_transpose2d(&w, None, Conv::new().stride([1, 2]))?.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);

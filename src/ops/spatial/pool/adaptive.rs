@@ -178,7 +178,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]])?.reshape([1, 1, 2, 3])?;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]], None)?.reshape([1, 1, 2, 3])?;
     /// assert_eq!(x.adaptive_avg_pool2d([1, 2])?.to_vec::<f32>()?, [3.5, 4.5]); // columns 0..2 and 1..3
     /// assert_eq!(x.adaptive_avg_pool2d(1)?.to_vec::<f32>()?, [4.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -195,7 +195,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]])?.reshape([1, 1, 2, 3])?;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]], None)?.reshape([1, 1, 2, 3])?;
     /// assert_eq!(x.adaptive_max_pool2d([1, 2])?.to_vec::<f32>()?, [6.0, 7.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

@@ -166,7 +166,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
-    /// let x = Tensor::try_from([[1.0, 2.0, 5.0], [3.0, 6.0, 4.0]])?.reshape([1, 1, 2, 3])?;
+    /// let x = Tensor::new([[1.0, 2.0, 5.0], [3.0, 6.0, 4.0]], None)?.reshape([1, 1, 2, 3])?;
     /// assert_eq!(x.max_pool2d(Pool::new(2).stride(1))?.to_vec::<f32>()?, [6.0, 6.0]);
     /// assert_eq!(x.max_pool2d(Pool::new([1, 2]).dilation([1, 2]))?.to_vec::<f32>()?, [5.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
@@ -184,7 +184,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
-    /// let x = Tensor::try_from([[1.0, 2.0, 5.0], [3.0, 6.0, 4.0]])?.reshape([1, 1, 2, 3])?;
+    /// let x = Tensor::new([[1.0, 2.0, 5.0], [3.0, 6.0, 4.0]], None)?.reshape([1, 1, 2, 3])?;
     /// let (values, positions) = x.max_pool2d_with_indices(Pool::new([1, 3]))?;
     /// assert_eq!(values.to_vec::<f32>()?, [5.0, 6.0]);
     /// assert_eq!(positions.to_vec::<u32>()?, [2, 4]);
@@ -204,7 +204,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
-    /// let x = Tensor::try_from([1.0, 3.0, 2.0, 4.0, 9.0])?.reshape([1, 1, 5])?;
+    /// let x = Tensor::new([1.0, 3.0, 2.0, 4.0, 9.0], None)?.reshape([1, 1, 5])?;
     /// let (_, positions) = x.max_pool1d_with_indices(Pool::new(2))?;
     /// assert_eq!(positions.to_vec::<u32>()?, [1, 3]);
     /// # Ok::<(), anygpu::Error>(())
@@ -224,7 +224,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
-    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 6.0]])?.reshape([1, 1, 2, 2])?;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 6.0]], None)?.reshape([1, 1, 2, 2])?;
     /// assert_eq!(x.avg_pool2d(Pool::new(2))?.to_vec::<f32>()?, [3.0]);
     /// let padded = Pool::new(2).padding(1);
     /// assert_eq!(x.avg_pool2d(padded)?.to_vec::<f32>()?, [0.25, 0.5, 0.75, 1.5]);
@@ -243,7 +243,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
-    /// let x = Tensor::try_from([1.0, 3.0, 2.0, 4.0, 9.0])?.reshape([1, 1, 5])?;
+    /// let x = Tensor::new([1.0, 3.0, 2.0, 4.0, 9.0], None)?.reshape([1, 1, 5])?;
     /// assert_eq!(x.max_pool1d(Pool::new(2))?.to_vec::<f32>()?, [3.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -259,7 +259,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
-    /// let x = Tensor::try_from([1.0, 3.0, 2.0, 4.0, 9.0])?.reshape([1, 1, 5])?;
+    /// let x = Tensor::new([1.0, 3.0, 2.0, 4.0, 9.0], None)?.reshape([1, 1, 5])?;
     /// assert_eq!(x.avg_pool1d(Pool::new(2).ceil_mode(true))?.to_vec::<f32>()?, [2.0, 3.0, 9.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

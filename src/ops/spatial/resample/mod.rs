@@ -171,7 +171,7 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::{Resample, ResampleCoordinates, ResampleFilter, Tensor};
-    /// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?;
+    /// let x = Tensor::new([1.0, 2.0, 3.0, 4.0], None)?;
     /// let half = Resample::new(2);
     /// assert_eq!(x.resample(0, &half)?.to_vec::<f32>()?, [1.5, 3.5]);
     /// assert_eq!(x.resample(0, &half.clone().antialias(true))?.to_vec::<f32>()?, [1.625, 3.375]);
