@@ -311,7 +311,7 @@ fn device(spec: &str) -> Result<Device, Failure> {
             let all = adapters();
             let advice = match &all[..] {
                 [] => "this machine has none".to_string(),
-                _ => format!("name one with --device: {}", devices::names(&all)),
+                _ => format!("name one with --devices: {}", devices::names(&all)),
             };
             Err(Failure::Usage(format!("WGSL kernels need an adapter, and cpu is not one: {advice}")))
         }
