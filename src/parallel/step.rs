@@ -14,9 +14,9 @@
 //! 6. **Repeat.** If devices failed, the others repeat 2 to 5, from the same values. All devices do so if their means
 //!    or random numbers differed from those of one device (`checks.rs`).
 //! 7. **Keep.** The host gets the gradients and the buffers; times are noted for the next shares and the report (`timeline.rs`).
+//!
 //! Which devices take part, and which values they have, is in `members.rs`. Predictions also use 2, 3 and 6
 //! (`forward.rs`).
-//! Which devices take part, and which values they have, is in `members.rs`. Predictions use 2, 3 and 6 too (`forward.rs`).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

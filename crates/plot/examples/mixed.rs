@@ -25,7 +25,7 @@ fn train(devices: &[Device]) -> Result<Vec<(f32, Vec<f64>)>> {
         let (images, labels) = batch?;
         let loss = net.train_batch(&images, &labels, nn::cross_entropy)?.item()?;
         sgd.step()?;
-        steps.push((loss, net.shares().into_iter().map(f64::from).collect()));
+        steps.push((loss, net.shares()));
     }
     println!("{}", net.report());
     Ok(steps)
