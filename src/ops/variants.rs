@@ -3,7 +3,7 @@
 //! (`device/gpu/variants.rs`).
 //!
 //! Products, convolutions, attention, rows of reductions and sums by index have variants. The variants for hardware
-//! were shaped by what AMD's compiler makes of them, and never timed; their limits of size are an estimate.
+//! were shaped by what the compiler for AMD makes of them, and never timed; their limits of size are an estimate.
 
 use crate::context::slot;
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Params, Variant};

@@ -1,7 +1,7 @@
 //! Which way computes a batch of matrix products on an adapter: [`way`], by the sizes, by where the operands lie, by their types,
 //! and by what the adapter has.
 //!
-//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
+//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what the compiler for AMD makes of the
 //! kernels, and were never timed):
 //!
 //! | product `[m, k] · [k, n]`, of a batch | variant |

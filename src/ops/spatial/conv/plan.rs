@@ -2,7 +2,7 @@
 //! adapter, the types of the operands and the sizes. The tables of the tests show it for common layers. What the device `cpu` does is
 //! in `crates/host/src/conv/plan.rs`; a software adapter, a driver of GPUs that computes on the processor, is an adapter here.
 //!
-//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
+//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what the compiler for AMD makes of the
 //! kernels, and were never timed):
 //!
 //! | convolution: a product of m channels of the result and n pixels; gradients are products with other m and n | way, and its variant |
