@@ -175,7 +175,7 @@ fn a_resnet_learns_a_folder_of_images_and_knows_its_classes() {
     assert!(stderr(&broken).contains("5.png"), "{}", stderr(&broken));
     assert!(stderr(&broken).contains("take it out of the folder"), "{}", stderr(&broken));
     let other = output(&["predict", text(&net), text(&bright), "--devices", "cpu", "--model", "lenet"]);
-    fails(&other, 2, &["--model lenet", "net.safetensors is a resnet18", "leave --model out"]);
+    fails(&other, 2, &["--model lenet", "net.safetensors says that it is a resnet18", "leave --model out"]);
     let same = output(&["predict", text(&net), text(&bright), "--devices", "cpu", "--model", "resnet18"]);
     assert!(same.status.success(), "{}", stderr(&same));
 }
