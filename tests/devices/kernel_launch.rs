@@ -258,7 +258,10 @@ fn members_that_attributes_move_are_right_or_refused() -> Result<()> {
         match run(&attribute) {
             Ok(value) => assert_eq!(value, 21.0, "{device}"),
             Err(error) => {
-                assert!(device.info().api == "GL" && error.to_string().contains("'b' is where @align"), "{error}")
+                assert!(
+                    device.info().api == "GL" && error.to_string().contains("'b' has a place that @align"),
+                    "{error}"
+                )
             }
         }
     }
