@@ -3,10 +3,9 @@
 
     eval "$(scripts/software-adapters.sh)"
     cargo build --release -p anygpu-cli && cargo build --release -p anygpu-plot --example mixed && cargo build --release --example generate_text
-    python3 scripts/gallery.py [--devices cpu,soft:0,soft:1] [--only NAME,...] [--models FOLDER]
+    python3 scripts/gallery.py [--devices cpu,soft:0,soft:1] [--only NAME,...]
 
-Needs the Python package pyte, for pictures of the terminal; numpy and pillow, for the boxes, with the models that scripts/onnx_models.py
-fetches into FOLDER. The pictures of the desktop program and of the page are made by their own tests.
+Needs the Python package pyte, for pictures of the terminal. The pictures of the desktop program and of the page are made by their own tests.
 """
 
 import argparse
@@ -29,28 +28,28 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs/gallery"
 RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+COLUMNS = 118
 COLOURS = {
     "black": "#24292f", "red": "#ff7b72", "green": "#7ee787", "brown": "#e3b341", "yellow": "#e3b341", "blue": "#79c0ff",
     "magenta": "#d2a8ff", "cyan": "#76e3ea", "white": "#e6edf3", "default": "#e6edf3",
 }
 
 
-def terminal(name, shown, command, columns, rows, seconds=600, quit_key=None):
-    """Runs a command in a terminal of this size, and draws its last screen, below the command itself."""
+def terminal(name, command, rows, seconds=None):
+    """Runs a command in a terminal, to its end or for so many seconds, and draws its last screen below the command itself."""
     import pyte
 
-    screen = pyte.Screen(columns, rows)
+    screen = pyte.Screen(COLUMNS, rows)
     stream = pyte.ByteStream(screen)
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="", COLUMNS=str(columns), LINES=str(rows))
+        os.environ.update(TERM="xterm-256color", COLORTERM="", COLUMNS=str(COLUMNS), LINES=str(rows))
         os.environ["PATH"] = f"{RELEASE}:{os.environ['PATH']}"
         os.chdir(tempfile.gettempdir())
         os.execvp("bash", ["bash", "-c", f"sleep 0.2; {command}"])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    end = time.monotonic() + seconds
-    picture = None
-    while time.monotonic() < end:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
+    begin = time.monotonic()
+    while seconds is None or time.monotonic() < begin + seconds:
         if select.select([terminal], [], [], 0.2)[0]:
             try:
                 data = os.read(terminal, 65536)
@@ -59,24 +58,24 @@ def terminal(name, shown, command, columns, rows, seconds=600, quit_key=None):
             if not data:
                 break
             stream.feed(data)
-    picture = [[screen.buffer[row][column] for column in range(columns)] for row in range(rows)]
-    if quit_key is not None:
+    picture = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(rows)]
+    if seconds is not None:
         os.kill(pid, signal.SIGINT)
     os.waitpid(pid, 0)
     while picture and all(cell.data == " " for cell in picture[-1]):
         picture.pop()
-    write(name, shown, picture, columns)
+    write(name, command, picture)
 
 
-def write(name, shown, picture, columns):
+def write(name, command, picture):
     """Writes rows of characters with colours as an SVG."""
     width, height, top = 8.43, 18, 44
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns * width + 32:.0f} {top + (len(picture) + 1) * height + 12}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {COLUMNS * width + 32:.0f} {top + (len(picture) + 1) * height + 12}" '
         'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14">',
         '<rect width="100%" height="100%" rx="8" fill="#0d1117"/>',
         '<circle cx="20" cy="18" r="6" fill="#ff5f57"/><circle cx="40" cy="18" r="6" fill="#febc2e"/><circle cx="60" cy="18" r="6" fill="#28c840"/>',
-        f'<text x="16" y="{top}" fill="#8b949e" xml:space="preserve">$ {html.escape(shown)}</text>',
+        f'<text x="16" y="{top}" fill="#8b949e" xml:space="preserve">$ {html.escape(command)}</text>',
     ]
     for number, row in enumerate(picture):
         y = top + (number + 1) * height
@@ -144,47 +143,6 @@ def timeline(devices):
     (OUT / "timeline.svg").write_text("\n".join(lines + ["</svg>", ""]))
 
 
-def boxes(models):
-    """The text that a model of RapidOCR finds in the picture of the desktop program."""
-    import numpy
-    from PIL import Image, ImageDraw
-
-    picture = Image.open(ROOT / "docs/guide/src/images/desktop.png").convert("RGB")
-    # The model takes multiples of 32.
-    small = picture.resize([side // 32 * 32 for side in picture.size])
-    with tempfile.TemporaryDirectory() as folder:
-        array, scores = pathlib.Path(folder) / "x.npy", pathlib.Path(folder) / "scores.npy"
-        pixels = (numpy.asarray(small, dtype=numpy.float32) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
-        numpy.save(array, pixels.transpose(2, 0, 1)[None].astype(numpy.float32))
-        model = pathlib.Path(models) / "rapidocr-detection/model.onnx"
-        described = json.loads(subprocess.run([RELEASE / "anygpu", "run", model, "--describe", "--json"], check=True, capture_output=True).stdout)
-        names = [described["inputs"][0]["name"], described["outputs"][0]["name"]]
-        subprocess.run([RELEASE / "anygpu", "run", model, "--input", f"{names[0]}={array}", "--output", f"{names[1]}={scores}"], check=True)
-        found = numpy.load(scores)[0, 0] > 0.3
-    drawing = ImageDraw.Draw(small)
-    seen = numpy.zeros_like(found)
-    count = 0
-    for y, x in zip(*numpy.nonzero(found)):
-        if seen[y, x]:
-            continue
-        area, stack = [], [(y, x)]
-        seen[y, x] = True
-        while stack:
-            row, column = stack.pop()
-            area.append((row, column))
-            for near in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
-                inside = 0 <= near[0] < found.shape[0] and 0 <= near[1] < found.shape[1]
-                if inside and found[near] and not seen[near]:
-                    seen[near] = True
-                    stack.append(near)
-        if len(area) > 12:
-            rows, columns = zip(*area)
-            drawing.rectangle([min(columns) - 4, min(rows) - 4, max(columns) + 4, max(rows) + 4], outline=(220, 40, 40), width=2)
-            count += 1
-    print(f"{count} areas of text")
-    small.quantize(64).save(OUT / "boxes.png", optimize=True)
-
-
 def text():
     """What a small transformer writes after it was trained on Shakespeare's sonnets."""
     written = subprocess.run([RELEASE / "examples/generate_text", "cpu", "3000"], check=True, capture_output=True, text=True).stdout
@@ -195,21 +153,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", default="cpu,soft:0,soft:1", help="the devices of the mix (default: %(default)s)")
     parser.add_argument("--only", help="a list of pictures (default: all)")
-    parser.add_argument("--models", help="the folder of scripts/onnx_models.py")
     arguments = parser.parse_args()
     devices = arguments.devices.split(",")
     named = ",".join(devices)
     pictures = {
         "mixed": lambda: mixed(devices),
         "timeline": lambda: timeline(devices),
-        "devices": lambda: terminal("devices", "anygpu devices", "anygpu devices", 118, 30),
-        "check": lambda: terminal("check", "anygpu check --quick --devices soft:0 | tail -n 24", "anygpu check --quick --devices soft:0 | tail -n 24", 118, 26),
-        "train": lambda: terminal("train", f"anygpu train --live --epochs 4 --devices {named}", f"anygpu train --live --epochs 4 --devices {named}", 118, 40),
+        "devices": lambda: terminal("devices", "anygpu devices", 30),
+        "check": lambda: terminal("check", "anygpu check --quick --devices soft:0 | tail -n 24", 26),
+        "train": lambda: terminal("train", f"anygpu train --live --epochs 4 --devices {named}", 40),
         "top": lambda: top(named),
         "text": text,
     }
-    if arguments.models:
-        pictures["boxes"] = lambda: boxes(arguments.models)
     OUT.mkdir(parents=True, exist_ok=True)
     for name, make in pictures.items():
         if not arguments.only or name in arguments.only.split(","):
@@ -225,7 +180,7 @@ def top(devices):
     )
     try:
         time.sleep(8)
-        terminal("top", "anygpu top", "anygpu top", 118, 30, seconds=6, quit_key="q")
+        terminal("top", "anygpu top", 30, seconds=6)
     finally:
         run.send_signal(signal.SIGINT)
         run.wait()

@@ -4,7 +4,7 @@
 #   scripts/release.sh --dry-run          # publishes nothing; ends with a list of what is missing for crates.io
 #   scripts/release.sh --publish          # the same, then `cargo publish`, if nothing is missing
 #
-# Leaves target/release-check/: the packages, and a list of all dependencies (SBOM, CycloneDX) for each.
+# Leaves target/release-check/: the packages, and the lists of dependencies (SBOM, CycloneDX) of the library and of the command.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in
@@ -25,7 +25,6 @@ rm -rf "$folder"
 mkdir -p "$folder/packages" "$folder/program/src"
 names=()
 for crate in "${crates[@]}"; do names+=(-p "$crate"); done
-# Each crate finds the others in the packages, as none is published yet.
 dirty=()
 [ -z "$(git status --porcelain)" ] || { dirty=(--allow-dirty); missing+=("the working tree has changes that are not committed"); }
 cargo package --quiet --no-verify "${dirty[@]}" --target-dir "$folder/cargo" "${names[@]}"
@@ -54,6 +53,7 @@ edition = "2024"
 [dependencies]
 anygpu = "$version"
 
+# None need be published yet: each finds the others here.
 [patch.crates-io]
 $(for crate in "${crates[@]}"; do echo "$crate = { path = \"../packages/$crate-$version\" }"; done)
 
@@ -78,7 +78,8 @@ if cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked c
         mv "$(dirname "$manifest")/$crate-$version.cdx.json" "$folder/"
         printf '%s: %s dependencies\n' "$crate" "$(grep -c '"bom-ref"' "$folder/$crate-$version.cdx.json")"
     done
-    git clean -fdq -- '*.cdx.json'
+    # It writes a list for every member of the workspace.
+    git clean -fq -- "*-$version.cdx.json"
 else
     missing+=("no cargo-cyclonedx for the list of dependencies: cargo install cargo-cyclonedx")
 fi

@@ -35,17 +35,18 @@ fn pages(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn with_results(page: &str) -> String {
     let mut text = String::new();
-    let mut block: Option<String> = None;
+    // Within a Rust block, whether it has had `fn main`.
+    let mut block: Option<bool> = None;
     for line in page.lines() {
         match &mut block {
-            None if line.starts_with("```rust") => block = Some(String::new()),
-            Some(code) if line == "```" => {
-                if !code.contains("fn main") {
+            None if line.starts_with("```rust") => block = Some(false),
+            Some(main) if line == "```" => {
+                if !*main {
                     text.push_str("# Ok::<(), anygpu::Error>(())\n");
                 }
                 block = None;
             }
-            Some(code) => code.push_str(line),
+            Some(main) => *main |= line.contains("fn main"),
             None => {}
         }
         text.push_str(line);

@@ -108,7 +108,10 @@ fn loaders_and_steps() -> Result<()> {
     for (devices, of) in [(vec![Device::cpu()], "label 9 of row 3 is"), (two, " in a device's part of the batch is")] {
         let net = DataParallel::new(Linear::new(3, 2)?, &devices)?;
         fails(net.train_batch(&x, &y, cross_entropy), &[of, "2 classes"]);
-        fails(net.train_batch(&x, &y.narrow(0, 0, 3)?, cross_entropy), &["the same number of samples", "[4, 3] and [3]"]);
+        fails(
+            net.train_batch(&x, &y.narrow(0, 0, 3)?, cross_entropy),
+            &["the same number of samples", "[4, 3] and [3]"],
+        );
         fails(net.train_batch(&ones(&[4, 5])?, &y, cross_entropy), &["Linear", "last dimension is 5"]);
         let none = DataLoader::new(TensorDataset::new(&[&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?])?, 2)?;
         fails(net.evaluate(&none), &["evaluate", "no samples"]);

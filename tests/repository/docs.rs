@@ -12,14 +12,9 @@ fn pages() -> Vec<(PathBuf, String)> {
             .into_iter()
             .map(|path| (root().join(path), read(path)))
             .collect();
-    for folder in ["docs", "benches", "crates"] {
+    for folder in ["docs", "benches", "crates", "examples"] {
         pages.extend(texts(folder, &["md"]));
     }
-    let examples = texts("examples", &["md"]);
-    // What npm and the browser's build leave there is not in the repository.
-    pages.extend(
-        examples.into_iter().filter(|(path, _)| !path.components().any(|part| part.as_os_str() == "node_modules")),
-    );
     pages
 }
 

@@ -17,7 +17,7 @@ pub fn read(path: &str) -> String {
 
 /// The Rust and WGSL files under a folder of the repository, with their texts.
 pub fn files(folder: &str) -> Vec<(PathBuf, String)> {
-    let all = walk(&root().join(folder), &["rs", "wgsl"]);
+    let all = texts(folder, &["rs", "wgsl"]);
     assert!(!all.is_empty(), "{folder} has no code");
     all
 }

@@ -101,7 +101,10 @@ fn a_step_may_have_any_inputs_and_losses() -> Result<()> {
         let (got, expected): (Result<Vec<_>>, Result<Vec<_>>) = (outputs(&many), outputs(&one));
         assert_close(&got?, &expected?, &format!("outputs on {mix:?}"));
         let uneven = |_: &dyn Module, part: &[Tensor]| Ok(vec![part[0].clone(); part[0].shape()[0]]);
-        assert!(many.predict_with(&inputs[..1], uneven).is_err_and(|error| error.to_string().contains("of outputs")));
+        assert!(
+            many.predict_with(&inputs[..1], uneven)
+                .is_err_and(|error| error.to_string().contains("number of outputs differs"))
+        );
     }
     let short = numbers(&[10, 7], 2)?;
     let error = one.step(&[inputs[0], &short], step).unwrap_err().to_string();
