@@ -34,11 +34,12 @@ def main():
     summary, rows = rows[-1], rows[:-1]
     devices = summary["devices"]
     print("# The results of `anygpu check --devices all`\n")
-    print("Worst error of each op on each device, as a share of its tolerance (more than 1 would be a failure), over all its")
-    print("cases: values and gradients, odd sizes, transposed, narrowed and broadcast layouts, every element type it takes.")
-    print("The machine has no GPU: `soft:0` is lavapipe of Mesa 22.3.6, `soft:1` lavapipe of Mesa 25.0.7, `soft:2` SwiftShader,")
-    print("`soft:3` llvmpipe of Mesa 22.3.6 through GL. A dash: no case of the op is for that device. Of the cases that take long,")
-    print("each software adapter runs a part (`--thorough` runs them on all).\n")
+    print("Each figure is the largest error of an op on a device, divided by the tolerance of its case. More than 1 would be a failure.")
+    print("The cases cover values and gradients, odd sizes, every element type of the op, and transposed, narrowed and broadcast layouts.")
+    print()
+    print("The machine has no GPU. `soft:0` is lavapipe of Mesa 22.3.6, `soft:1` lavapipe of Mesa 25.0.7, `soft:2` SwiftShader, and")
+    print("`soft:3` llvmpipe of Mesa 22.3.6 through GL. A dash: the op has no case for this device. Cases that take long are shared among the")
+    print("software adapters; with `--thorough` each adapter runs all of them.\n")
     print(f"{summary['cases']} cases on {len(devices)} devices, {summary['failed_cases']} failed; in quarantine: "
           f"{', '.join(summary['quarantined']) or 'nothing'}.\n")
     print("| device | cases |\n|---|---|")

@@ -12,19 +12,24 @@ use crate::worker::{NO_MATRICES, Results};
 const ALLOWED: f64 = 0.1;
 
 const BEFORE: &str = "\
-# The kernels on AMD's chips, as compiled
+# The kernels as compiled for AMD's chips
 
-What AMD's shader compiler, Mesa's ACO, makes of the kernels. It was written by `cargo run --release -p anygpu-amd -- --write`,
-which needs no GPU; nothing has run on these chips. `.ci/run` compiles all kernels again and fails if one spills registers, or if
-a figure of this table is worse by more than 10 %.
+This page has the figures of the machine code that Mesa's compiler for AMD, ACO, makes of the kernels. It is written by
+`cargo run --release -p anygpu-amd -- --write`, which needs no GPU. Nothing has run on these chips. `.ci/run` compiles all kernels
+again, and fails if a kernel spills registers or if a figure of this page is worse by more than 10 %.
 
-Each cell has the figures for ";
-const COLUMNS: &str = "\
-The *hottest block* is the one with the most multiply-adds within the innermost loops. *Lanes* are the invocations of a
-subgroup. *Subgroups* are those that a SIMD runs at the same time, as the driver counts them: on navi31 and navi21 one of 64
-lanes counts as two. *Memory loads* are loads of any size from buffers. Kernels with one figure in a cell take cooperative
-matrices, which only the first chip has; there, an instruction that multiplies them (`v_wmma`) is one multiply-add. A kernel's name is followed by its entry point, its
-element type and its constants.
+The figures of a cell are for ";
+const COLUMNS: &str = "
+- **kernel**: its name, entry point, element type and constants.
+- **lanes**: invocations of a subgroup.
+- **subgroups**: how many of them a SIMD runs at the same time, as the driver counts them. On navi31 and navi21 a subgroup of 64
+  lanes counts as two.
+- **hottest block**: instructions of the basic block that has the most multiply-adds within the innermost loops. The columns after it
+  are for this block: multiply-adds, and their part of its instructions in %; loads from workgroup memory (LDS) and stores to it;
+  loads of any size from buffers.
+
+Kernels with one figure in a cell use cooperative matrices, which only the first chip has. An instruction that multiplies matrices
+(`v_wmma`) counts as one multiply-add there.
 
 | kernel | lanes | VGPRs | subgroups | instructions | hottest block | multiply-adds | % | LDS loads | multiply-adds per LDS load | LDS stores | memory loads |
 |---|---|---|---|---|---|---|---|---|---|---|---|

@@ -1,7 +1,4 @@
-//! Pictures of training curves, as PNG and SVG: [`Animator`].
-//!
-//! A separate package from `anygpu`, since most programs that train draw nothing. The command `anygpu` uses it
-//! (`--plot`).
+#![doc = include_str!("../README.md")]
 
 mod animator;
 mod draw;

@@ -20,28 +20,36 @@ const NEEDED_PART: f64 = 5.0;
 const REFERENCE: usize = 4;
 
 const BEFORE: &str = "\
-# The kernels on cards, as a model has them
+# What the kernels of `anygpu bench` would cost on six cards: a model
 
-What a SIMT machine would do with the kernels of `anygpu bench`, and how long it would take. **It is a model, which was never
-compared with a card: nothing has run on one.** It was written by `cargo run --release -p anygpu-cards -- --write`, which needs a software
-adapter of Vulkan only; without `--write` it is compared, and a figure of a kernel that is worse by more than 10 % is an error.
+**This is a model. It was never compared with a card, because nothing has run on one.** It says how each kernel would use the
+memory and the units of a card, and how long the kernel would take. It finds kernels that read memory badly or leave a card idle.
 
-*Accesses* are those that a copy of each kernel, which notes them, made on the software adapter in up to 8 workgroups, spread over the
-grid; the kernels are those that hardware gets. Neighbouring invocations are a subgroup, of 32 / of 64. *Used* is the part of the
-32-byte sectors that instructions touch, of which the instruction uses the bytes: 12.5 % is one f32 of each sector. Bytes that all
-invocations read from one place count once. *Moved* are the bytes of sectors that workgroups, each with a cache of 16 KiB, move for
-each byte that must be moved once; *again* is the part of them that other workgroups have moved too. *Lanes* is the part of a
-subgroup that takes part in an instruction that accesses memory. *Banks* are the cycles of an access to workgroup memory, of 32 banks,
-for each that it takes without conflicts.
+The page is written by `cargo run --release -p anygpu-cards -- --write`, which needs one software adapter of Vulkan. Without
+`--write`, the command compares the kernels with this page, and fails if a figure of a kernel is worse by more than 10 %.
 
-For each card: µs without the launch / % of the roofline, which is the least time that the bytes and the operations of the kernel
-take at the peaks of the card (those of the 780M and the M2 from memory). M: limited by memory; C: by the nearest caches, which give a
-line of 128 bytes in a cycle to each unit; F: by operations of floats; W: by the memory of workgroups. A small letter says that the
-grid is too small to keep half of the card busy: with
-256 invocations for each unit, or with enough to wait for memory, 16 bytes each for 600 ns. Not in the model: integers, registers,
-special units, the order of workgroups, latencies within a workgroup. A row has the launches of a kernel in a workload, and the part of
-the time that they take of all its kernels, on the RTX 4060; those below 2 % have no row. The figures are those of the launch that
-loses the most time beside the roofline.
+How it works: a copy of each kernel, which notes every access to memory, runs on the software adapter in up to 8 workgroups, which
+are spread over the grid. These are the kernels that cards get, not the variants for software adapters. Neighbouring invocations
+form a subgroup. Columns with two figures are for subgroups of 32 / of 64.
+
+A row is a kernel in a workload. If a workload launches the kernel several times, the figures are those of the launch that loses the
+most time compared with the roofline.
+
+- **launches**: launches of the kernel in one run of the workload.
+- **time %**: the part of the time of all kernels of the workload, on the RTX 4060. Kernels with less than 2 % have no row.
+- **used %**: instructions access memory in sectors of 32 bytes. This is the part of the bytes of those sectors that the instruction
+  uses: 12.5 % is one f32 in each sector. A value that all invocations read from one place counts once.
+- **moved**: bytes that the workgroups move, each with a cache of 16 KiB, divided by the bytes that must be moved at least once.
+- **again %**: the part of the moved bytes that other workgroups have moved too.
+- **lanes %**: the part of a subgroup that takes part in an instruction that accesses memory.
+- **banks**: cycles of an access to workgroup memory, of 32 banks, divided by the cycles that it takes without conflicts.
+- **a card**: µs without the launch / % of the roofline, and a letter for the limit. The roofline is the least time that the
+  bytes and the operations of the kernel take at the peaks of the card. Limits: M, memory; C, the nearest caches, which give each unit
+  a line of 128 bytes in a cycle; F, floating-point operations; W, workgroup memory. A small letter says that the grid is too small to
+  keep half of the card busy. A card is busy with 256 invocations for each unit or, where memory is the limit, with enough
+  invocations to hide its latency: 16 bytes each for 600 ns.
+
+The model has no integers, registers, special units, order of workgroups, or latencies within a workgroup.
 
 ";
 
@@ -368,13 +376,10 @@ impl fmt::Display for Table {
         writeln!(f, "\n## Workloads\n")?;
         writeln!(
             f,
-            "Milliseconds of the launches of one run, of which {least:.0} to {most:.0} µs each were published for WebGPU, and of its"
+            "Milliseconds of one run: its launches, at the {least:.0} to {most:.0} µs per launch that were published for WebGPU, and its kernels,"
         )?;
-        writeln!(
-            f,
-            "kernels by the model. Launches and kernels overlap, so that a run takes the longer of the two.\n"
-        )?;
-        writeln!(f, "| workload | launches | their ms | {} |\n{}", cards.join(" | "), rule(3 + cards.len()))?;
+        writeln!(f, "by the model. Launches and kernels overlap: a run takes the longer of the two.\n")?;
+        writeln!(f, "| workload | launches | ms of launches | {} |\n{}", cards.join(" | "), rule(3 + cards.len()))?;
         self.workloads.iter().try_for_each(|line| writeln!(f, "{line}"))?;
         f.write_str(BELOW)?;
         if !self.untraced.is_empty() {
@@ -389,17 +394,18 @@ impl fmt::Display for Table {
 const BELOW: &str = "
 ## Below the aims
 
-The aims are at most 1.25 times the least in *moved*, 75 % in *lanes*, and 60 % of the roofline on each card. What is below:
+The aims are *moved* of at most 1.25, *lanes* of at least 75 %, and 60 % of the roofline on each card. These kernels are below:
 
-- Products and convolutions in tiles, and attention, *move* 1.4 to 24 times the least: workgroups read what others have read, mostly from
-  the last cache. Where the grid is large enough, the memory of workgroups (W) is the limit, which gives 16 multiply-adds a load.
-- Radeon 780M: its last cache of 2 MiB does not hold the panels of large products and convolutions. Tiles of 128 x 128 would move half;
-  they are for grids that fill a large card, and WebGPU does not tell how many units a card has.
-- A small letter: the grid is too small for the card. Gradients of small weights, the last layers of LeNet, and products of 1024 tokens
-  on an H100 need sums in parts, and so a further launch, which takes longer than it saves by this model.
-- The *lanes* of `softmax_rows` with rows of 1000: 250 vectors for 64 invocations in four turns, and few of them in its sums over the
-  workgroup. Memory is the limit. Those of `norm_merge`, `reduce_rows` and `fused`: a few numbers, whose launch takes longer.
-- `pack` of small operands, `copy.strided` and `reduce` of a few workgroups take less than 3 µs; a launch takes longer.
+- Products, convolutions and attention, in tiles: *moved* is 1.4 to 24, because workgroups read data that other workgroups have read.
+  Most of it comes from the last cache. Where the grid is large enough, workgroup memory (W) is the limit: 16 multiply-adds per load.
+- Large products and convolutions on the Radeon 780M: its last cache of 2 MiB does not hold their panels. Tiles of 128 x 128 would
+  halve the traffic. They are used for grids that fill a large card, and WebGPU does not say how many units a card has.
+- Grids that are too small for the card (a small letter): gradients of small weights, the last layers of LeNet, and products of 1024
+  tokens on an H100. They would need sums in parts and one more launch, which takes longer than it would save by this model.
+- *lanes* of `softmax_rows` with rows of 1000: 250 vectors keep 64 invocations busy for four turns, the last of them in part, and few
+  invocations take part in the sums over the workgroup. Memory is the limit.
+- *lanes* of `norm_merge`, `reduce_rows` and `fused`: they work on a few numbers, and their launch takes longer than they do.
+- `pack` of small operands, `copy.strided`, and `reduce` of a few workgroups: less than 3 µs each; a launch takes longer.
 ";
 
 #[cfg(test)]
