@@ -3,9 +3,10 @@
 
     eval "$(scripts/software-adapters.sh)"
     cargo build --release -p anygpu-cli && cargo build --release -p anygpu-plot --example mixed && cargo build --release --example generate_text
-    python3 scripts/gallery.py [--devices cpu,soft:0,soft:1] [--only NAME,...]
+    python3 scripts/gallery.py [--devices cpu,soft:0,soft:1] [--only NAME,...] [--models FOLDER]
 
-Needs the Python package pyte, for pictures of the terminal. The pictures of the desktop program and of the page are made by their own tests.
+Needs the Python package pyte, for pictures of the terminal; numpy and pillow, for the boxes, with the models that scripts/onnx_models.py
+fetches into FOLDER. The pictures of the desktop program and of the page are made by their own tests.
 """
 
 import argparse
@@ -143,6 +144,46 @@ def timeline(devices):
     (OUT / "timeline.svg").write_text("\n".join(lines + ["</svg>", ""]))
 
 
+def boxes(models, device):
+    """The words that a model of RapidOCR finds in the picture of the page in a browser."""
+    import numpy
+    from PIL import Image, ImageDraw
+
+    picture = Image.open(ROOT / "docs/guide/src/images/browser.png").convert("RGB")
+    # The model takes sides that are multiples of 32.
+    picture = picture.crop((0, 0, *(side // 32 * 32 for side in picture.size)))
+    with tempfile.TemporaryDirectory() as folder:
+        array, scores = pathlib.Path(folder) / "x.npy", pathlib.Path(folder) / "scores.npy"
+        pixels = (numpy.asarray(picture, dtype=numpy.float32) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+        numpy.save(array, numpy.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=numpy.float32))
+        model = pathlib.Path(models) / "rapidocr-detection/model.onnx"
+        command = [RELEASE / "anygpu", "run", model, "--devices", device]
+        subprocess.run([*command, "--input", f"x={array}", "--output", f"sigmoid_0.tmp_0={scores}"], check=True)
+        found = numpy.load(scores)[0, 0] > 0.3
+    drawing = ImageDraw.Draw(picture)
+    count = 0
+    for y, x in zip(*numpy.nonzero(found)):
+        if not found[y, x]:
+            continue
+        # All places that are connected with this one.
+        area, left = [], [(y, x)]
+        found[y, x] = False
+        while left:
+            row, column = left.pop()
+            area.append((row, column))
+            for near in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
+                if 0 <= near[0] < found.shape[0] and 0 <= near[1] < found.shape[1] and found[near]:
+                    found[near] = False
+                    left.append(near)
+        if len(area) > 12:
+            rows, columns = zip(*area)
+            corners = [min(columns) - 3, min(rows) - 3, max(columns) + 3, max(rows) + 3]
+            drawing.rectangle(corners, outline=(220, 40, 40), width=2)
+            count += 1
+    print(f"{count} boxes")
+    picture.quantize(48).save(OUT / "boxes.png", optimize=True)
+
+
 def text():
     """What a small transformer writes after it was trained on Shakespeare's sonnets."""
     written = subprocess.run([RELEASE / "examples/generate_text", "cpu", "3000"], check=True, capture_output=True, text=True).stdout
@@ -153,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", default="cpu,soft:0,soft:1", help="the devices of the mix (default: %(default)s)")
     parser.add_argument("--only", help="a list of pictures (default: all)")
+    parser.add_argument("--models", type=pathlib.Path, help="the folder of scripts/onnx_models.py, for the boxes")
     arguments = parser.parse_args()
     devices = arguments.devices.split(",")
     named = ",".join(devices)
@@ -165,6 +207,8 @@ def main():
         "top": lambda: top(named),
         "text": text,
     }
+    if arguments.models:
+        pictures["boxes"] = lambda: boxes(arguments.models, devices[-1])
     OUT.mkdir(parents=True, exist_ok=True)
     for name, make in pictures.items():
         if not arguments.only or name in arguments.only.split(","):

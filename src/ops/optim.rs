@@ -40,11 +40,11 @@ params! {
 }
 shader!(SHADER: Params = "optim");
 
-/// The rule by which one step changes a parameter w, given its gradient g, as in PyTorch. s, r and q are the optimizer
+/// The rule by which one step changes a parameter w, given its gradient g, as in PyTorch. s, r and q are the optimiser
 /// state, 0 at first. The formulas are in `shaders/optim.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum UpdateRule {
-    /// Gradient descent without momentum and without optimizer state.
+    /// Gradient descent without momentum and without optimiser state.
     Plain { rate: f32, decay: f32 },
     /// `fresh` is the share of the gradient that enters the velocity.
     Momentum { rate: f32, decay: f32, momentum: f32, fresh: f32, nesterov: bool },
@@ -64,7 +64,7 @@ pub(crate) enum UpdateRule {
 }
 
 impl UpdateRule {
-    /// Returns how many tensors of optimizer state a parameter has.
+    /// Returns how many tensors of optimiser state a parameter has.
     pub(crate) fn state_tensors(self) -> usize {
         match self {
             UpdateRule::Plain { .. } => 0,
@@ -191,7 +191,7 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: Upd
     for tensor in &all {
         expect_dtype(NAME, tensor, DType::F32)?;
         if tensor.elem_count() != w.elem_count() || !tensor.layout().is_contiguous() {
-            let detail = "parameters, gradients and optimizer state must be dense and of one size";
+            let detail = "parameters, gradients and optimiser state must be dense and of one size";
             return Err(Error::shapes(NAME, w.shape(), tensor.shape(), detail));
         }
     }
