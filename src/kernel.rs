@@ -116,9 +116,10 @@ pub struct WgslKernel {
 impl WgslKernel {
     /// Parses and validates `source`, without a device.
     ///
-    /// [`Error::Kernel`] with the line number and the error in that line.
+    /// # Errors
     ///
-    /// [`Error::Kernel`] with the line and the error there.
+    /// [`Error::Kernel`] with the line number and the error in that line, for a source that is not valid;
+    /// [`Error::Kernel`] if the source has no compute entry point `entry`.
     ///
     /// ```
     /// use anygpu::kernel::WgslKernel;

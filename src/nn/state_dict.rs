@@ -126,8 +126,6 @@ impl StateDict {
     /// # Errors
     /// [`Error::InvalidArgument`] if two tensors would get the same name.
     ///
-    /// [`load_state_dict`]: super::Module::load_state_dict
-    ///
     /// ```
     /// use anygpu::{Tensor, nn::StateDict};
     ///

@@ -16,7 +16,6 @@ use crate::tensor::Tensor;
 /// Create it from a layer that already has its values, for example from a checkpoint. For saving,
 /// [`to_conv2d`](ChannelParallelConv2d::to_conv2d) returns the plain layer. [`Module::to`] moves all parts to one
 /// device and so undoes the split, with the same results: move a net before its layers are split.
-/// the net first.
 ///
 /// # Example
 /// ```
