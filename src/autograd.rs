@@ -75,7 +75,9 @@ fn freed() -> Error {
     Error::Autograd("an earlier backward has freed the graph: use backward_retain_graph() for all but the last".into())
 }
 
-/// A guard: until it is dropped, ops on this thread are not recorded. See [`no_grad`].
+/// A guard: until it is dropped, ops on this thread are not recorded.
+///
+/// See [`no_grad`].
 #[derive(Debug)]
 #[must_use = "recording resumes when the guard is dropped"]
 pub struct NoGrad {
@@ -90,8 +92,9 @@ impl NoGrad {
     }
 }
 
-/// Runs `f` without recording its ops. Use it for evaluation, where no gradient is needed: intermediate results can
-/// then be freed.
+/// Runs `f` without recording its ops.
+///
+/// Use it for evaluation, where no gradient is needed: intermediate results can then be freed.
 ///
 /// This also applies to the threads that work for the calling thread: the threads of
 /// [`DataParallel`](crate::DataParallel), and the threads of a [`DataLoader`](crate::data::DataLoader) whose epoch
@@ -176,8 +179,10 @@ impl Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape.
-    /// It shares its elements with the gradient that the leaf holds: `grad.zero_()` clears both.
+    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any.
+    ///
+    /// It has the leaf's shape. It shares its elements with the gradient that the leaf holds: `grad.zero_()` clears
+    /// both.
     #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
@@ -188,8 +193,9 @@ impl Tensor {
         *lock(self.grad_slot()) = grad;
     }
 
-    /// Computes the gradients of this tensor with respect to every leaf that it depends on. Adds them to the leaves'
-    /// [`Tensor::grad`]. This tensor must have exactly one element.
+    /// Computes the gradients of this tensor with respect to every leaf that it depends on.
+    ///
+    /// Adds them to the leaves' [`Tensor::grad`]. This tensor must have exactly one element.
     ///
     /// This frees the graph: intermediate results that only the graph needs are dropped as soon as their gradients are
     /// computed. To run several backward passes over one graph, from this tensor or from another one, use
@@ -203,7 +209,7 @@ impl Tensor {
         labelled_by_default("gradients", || self.pass_back(false))
     }
 
-    /// Like [`Tensor::backward`], but keeps the graph for another backward pass.
+    /// Computes the gradients as [`Tensor::backward`] does, and keeps the graph for another backward pass.
     ///
     /// # Errors
     /// Same as [`Tensor::backward`].

@@ -82,8 +82,10 @@ impl DType {
         matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
     }
 
-    /// Returns the common type of two types, by PyTorch's rule. Bool promotes to integers, integers promote to floats,
-    /// and narrow types promote to wide ones. `f16` and `bf16` promote to `f32`, since neither can represent the other.
+    /// Returns the common type of two types, by PyTorch's rule.
+    ///
+    /// Bool promotes to integers, integers promote to floats, and narrow types promote to wide ones. `f16` and `bf16`
+    /// promote to `f32`, since neither can represent the other.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither can represent the other. Convert one of them to `i64`, or

@@ -13,7 +13,9 @@ use device_name_hint::hint;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate. The message states the operation, the cause and, if there is one, the remedy.
+/// An error of this crate.
+///
+/// The message states the operation, the cause and, if there is one, the remedy.
 ///
 /// `Debug` prints the message too, so that `unwrap`, and a `main` that returns an error, end with a readable text.
 /// If an error has a cause, its message contains the message of the cause. So [`source`](std::error::Error::source)

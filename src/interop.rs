@@ -68,8 +68,9 @@ use crate::ops::traced::note_use;
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
-/// The wgpu buffer that holds the elements of a tensor, and where they are in it. [`Tensor::as_wgpu_buffer`]
-/// returns it.
+/// The wgpu buffer that holds the elements of a tensor, and where they are in it.
+///
+/// [`Tensor::as_wgpu_buffer`] returns it.
 #[derive(Clone, Debug)]
 pub struct WgpuBuffer {
     /// Keeps the memory.
@@ -162,8 +163,9 @@ impl Tensor {
         })
     }
 
-    /// Returns a tensor over the beginning of a buffer of the program, without a copy. The tensor holds the buffer.
-    /// See [the module](crate::interop) for the order of commands.
+    /// Returns a tensor over the beginning of a buffer of the program, without a copy.
+    ///
+    /// The tensor holds the buffer. See [the module](crate::interop) for the order of commands.
     ///
     /// The elements are in row-major order. Several tensors of one buffer share the elements; the first one must be
     /// the longest. Methods whose names end in `_` write to the buffer, including the bytes between the tensor's
@@ -252,9 +254,10 @@ impl Tensor {
         no_grad(|| rows.narrow(1, 0, width * channels)?.contiguous()?.reshape([height, width, channels]))
     }
 
-    /// Copies a tensor to a 2-D texture of its device, on the device. The shape is `[height, width, channels]`, as
-    /// [`Tensor::from_texture`] returns it, or `[height, width]` for one channel. See there for the elements, and
-    /// [the module](crate::interop) for the order of commands.
+    /// Copies a tensor to a 2-D texture of its device, on the device.
+    ///
+    /// The shape is `[height, width, channels]`, as [`Tensor::from_texture`] returns it, or `[height, width]` for one
+    /// channel. See there for the elements, and [the module](crate::interop) for the order of commands.
     ///
     /// # Errors
     ///

@@ -116,9 +116,10 @@ pub struct WgslKernel {
 impl WgslKernel {
     /// Parses and validates `source`, without a device.
     ///
-    /// [`Error::Kernel`] with the line number and the error in that line.
+    /// # Errors
     ///
-    /// [`Error::Kernel`] with the line and the error there.
+    /// [`Error::Kernel`] with the line number and the error in that line, for a source that is not valid;
+    /// [`Error::Kernel`] if the source has no compute entry point `entry`.
     ///
     /// ```
     /// use anygpu::kernel::WgslKernel;
@@ -130,13 +131,14 @@ impl WgslKernel {
         Self::with_overrides(source, entry, &[])
     }
 
-    /// Parses and validates `source`, with values for its overrides by name. Other overrides have their defaults. A
-    /// number must fit the type of its override; for a bool, it is 0 or 1. Overrides can be sizes of workgroups,
-    /// and of arrays in workgroup memory.
+    /// Parses and validates `source`, with values for its overrides by name.
+    ///
+    /// Other overrides have their defaults. A number must fit the type of its override; for a bool, it is 0 or 1.
+    /// Overrides can be sizes of workgroups, and of arrays in workgroup memory.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and [`Error::Kernel`] for a name or a value that does not fit, or an override without a value.
+    /// Same as [`new`](Self::new), and [`Error::Kernel`] for a name or a value that does not fit, or an override without a value.
     ///
     /// ```
     /// use anygpu::{DType, Device, Tensor, kernel::WgslKernel};
@@ -181,9 +183,10 @@ impl WgslKernel {
             .map_err(|message| Error::Kernel { name: "of a source".to_string(), message })
     }
 
-    /// Compiles the kernel for a device before its first launch there. In a browser, use this to learn whether the
-    /// browser's compiler accepts the kernel: a launch does not wait for that, and the next wait returns its
-    /// errors.
+    /// Compiles the kernel for a device before its first launch there.
+    ///
+    /// In a browser, use this to learn whether the browser's compiler accepts the kernel: a launch does not wait for
+    /// that, and the next wait returns its errors.
     ///
     /// # Errors
     ///
@@ -263,7 +266,7 @@ impl WgslKernel {
     ///
     /// # Errors
     ///
-    /// As [`run`](WgslKernel::run).
+    /// Same as [`run`](WgslKernel::run).
     pub fn run_on<'a, O: Into<Output<'a>> + Clone>(
         &self,
         device: &Device,

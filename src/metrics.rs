@@ -57,7 +57,9 @@ impl Sums {
     }
 }
 
-/// The mean of a quantity over samples, such as the loss. It stays on its device until it is read.
+/// The mean of a quantity over samples, such as the loss.
+///
+/// It stays on its device until it is read.
 ///
 /// ```
 /// use anygpu::{Tensor, metrics::Mean, try_gpu};
@@ -107,7 +109,7 @@ impl Mean {
         Ok(self.sums.read(1)?[0] / self.count as f64)
     }
 
-    /// Returns the same as [`Mean::value`], as a future. Use it in a browser, where `value` would have to wait.
+    /// Asynchronous form of [`Mean::value`]. Use it in a browser, where `value` would have to wait.
     ///
     /// # Errors
     /// The errors of [`Tensor::to_vec`].
@@ -168,9 +170,11 @@ impl Accuracy {
         Accuracy { k, right: Sums::default(), count: 0 }
     }
 
-    /// Adds a batch of `logits: [N, classes]` and integer `labels: [N]`. Also takes `[N, classes, ..]` and `[N, ..]`,
-    /// for instance of pixels, like [`cross_entropy`](crate::nn::cross_entropy). Labels are moved to the device of the
-    /// logits if necessary. Nothing is read back.
+    /// Adds a batch of `logits: [N, classes]` and integer `labels: [N]`.
+    ///
+    /// Also takes `[N, classes, ..]` and `[N, ..]`, for instance of pixels, like
+    /// [`cross_entropy`](crate::nn::cross_entropy). Labels are moved to the device of the logits if necessary. Nothing
+    /// is read back.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] unless there is one label for each position; [`Error::InvalidArgument`] with fewer
@@ -194,7 +198,7 @@ impl Accuracy {
         Ok(self.right.read(1)?[0] / self.count as f64)
     }
 
-    /// Returns the same as [`Accuracy::value`], as a future. Use it in a browser, where `value` would have to wait.
+    /// Asynchronous form of [`Accuracy::value`]. Use it in a browser, where `value` would have to wait.
     ///
     /// # Errors
     /// The errors of [`Tensor::to_vec`].
@@ -270,8 +274,7 @@ impl ConfusionMatrix {
         Ok(counts.chunks(self.classes.max(1)).map(|row| row.iter().map(|&count| count as u64).collect()).collect())
     }
 
-    /// Returns the same as [`ConfusionMatrix::value`], as a future. Use it in a browser, where `value` would have to
-    /// wait.
+    /// Asynchronous form of [`ConfusionMatrix::value`]. Use it in a browser, where `value` would have to wait.
     ///
     /// # Errors
     /// The errors of [`Tensor::to_vec`].

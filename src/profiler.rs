@@ -51,7 +51,9 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to record what these devices do, on behalf of any thread. It first waits for their current work.
+    /// Begins to record the ops and kernels of these devices, from all threads.
+    ///
+    /// It first waits for their current work.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if one of them is profiled already, or is in the list twice; the errors of
@@ -65,7 +67,7 @@ impl Profiler {
         Ok(profiler)
     }
 
-    /// Waits for the devices, and returns what they did, with their [errors](Profile::errors).
+    /// Waits for the devices, and returns their profile, with their [errors](Profile::errors).
     pub fn stop(mut self) -> Profile {
         let errors = self.end();
         let elapsed = self.record.since.elapsed();
@@ -88,7 +90,7 @@ impl Drop for Profiler {
     }
 }
 
-/// What devices did between [`Profiler::start`] and [`Profiler::stop`].
+/// The ops and kernels of some devices between [`Profiler::start`] and [`Profiler::stop`].
 ///
 /// `Display` prints a table of the ops and kernels with the most time; `{:.5}` prints five rows.
 #[derive(Clone, Debug, PartialEq)]

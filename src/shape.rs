@@ -26,8 +26,10 @@ macro_rules! for_tuples {
 }
 pub(crate) use for_tuples;
 
-/// The size of a tensor in each dimension, outermost first. Converts from arrays, slices, vectors and tuples (of up to
-/// eight) of `usize`, from one `usize`, and from `()`, the shape of rank 0.
+/// The size of a tensor in each dimension, outermost first.
+///
+/// Converts from arrays, slices, vectors and tuples (of up to eight) of `usize`, from one `usize`, and from `()`, the
+/// shape of rank 0.
 ///
 /// ```
 /// # use anygpu::Tensor;

@@ -66,8 +66,10 @@ pub use crate::check::nd::{Nd, Tolerance};
 /// The variable that lists the devices without which tests must not pass.
 const REQUIRED: &str = "ANYGPU_REQUIRE_DEVICES";
 
-/// Returns every device to test on: `cpu`, the visible adapters, and one more logical device on the first adapter,
-/// or on the host if there is no adapter. So there are always at least two.
+/// Returns every device to test on: `cpu`, the visible adapters, and one more logical device on the first adapter, or
+/// on the host if there is no adapter.
+///
+/// So there are always at least two.
 ///
 /// # Panics
 ///
@@ -82,7 +84,9 @@ pub fn devices() -> Vec<Device> {
     all
 }
 
-/// Returns the visible adapters, without `cpu`. If there is none, it writes a line to standard error.
+/// Returns the visible adapters, without `cpu`.
+///
+/// If there is none, this writes a line to standard error.
 ///
 /// # Panics
 ///
@@ -97,8 +101,9 @@ pub fn adapters() -> Vec<Device> {
     adapters
 }
 
-/// Returns the first visible adapter that opens, hardware before software. If there is none, it writes a line to
-/// standard error.
+/// Returns the first visible adapter that opens, hardware before software.
+///
+/// If there is none, this writes a line to standard error.
 ///
 /// # Panics
 ///
@@ -108,9 +113,10 @@ pub fn adapter() -> Option<Device> {
     first(|_| true, "adapter")
 }
 
-/// Returns the first visible software adapter that opens, such as lavapipe. It is the same one on every machine
-/// that has it, so results do not depend on the machine's card. If there is none, it writes a line to standard
-/// error.
+/// Returns the first visible software adapter that opens, such as lavapipe.
+///
+/// It is the same one on every machine that has it, so results do not depend on the machine's card. If there is none,
+/// this writes a line to standard error.
 ///
 /// # Panics
 ///
@@ -120,7 +126,9 @@ pub fn software_adapter() -> Option<Device> {
     first(|device| device.info().kind == DeviceKind::Software, "software adapter")
 }
 
-/// Returns the device with this name. If it does not open, this writes a line to standard error.
+/// Returns the device with this name.
+///
+/// If it does not open, this writes a line to standard error.
 ///
 /// # Panics
 ///
@@ -166,8 +174,9 @@ fn skipped(reason: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {reason}", thread.name().unwrap_or("a test"));
 }
 
-/// Checks that two tensors have the same type and shape, and nearly the same elements. The tensors may be on any
-/// devices.
+/// Checks that two tensors have the same type and shape, and nearly the same elements.
+///
+/// The tensors may be on any devices.
 ///
 /// The condition is `|actual − expected| ≤ atol + rtol · |expected|`, with the tolerances of
 /// `torch.testing.assert_close`. As `atol + rtol`, they are 1e-5 + 1.3e-6 for f32, 1e-5 + 1e-3 for f16, 1e-5 +
@@ -202,7 +211,7 @@ pub fn assert_close(actual: &Tensor, expected: &Tensor) {
 ///
 /// # Panics
 ///
-/// As [`assert_close`].
+/// Same as [`assert_close`].
 ///
 /// ```should_panic
 /// use anygpu::testing::{Tolerance, assert_close_within};

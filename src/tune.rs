@@ -34,7 +34,9 @@ use crate::ops::matmul_tuning::{self, Measured};
 /// A variant that is faster by less than this than the default does not replace it: such differences are noise.
 const WORTH: f64 = 1.05;
 
-/// The variant of a kernel for a class of sizes on a device. See [`measure`].
+/// The variant of a kernel for a class of sizes on a device.
+///
+/// See [`measure`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Choice {
@@ -81,9 +83,10 @@ impl Choice {
     }
 }
 
-/// Measures the variants of the matrix product on a device, for each class of sizes. Returns a choice for each
-/// class. Returns no choice for the CPU, which has no variants. On software adapters, the largest classes are
-/// omitted.
+/// Measures the variants of the matrix product on a device, for each class of sizes.
+///
+/// Returns a choice for each class. Returns no choice for the CPU, which has no variants. On software adapters, the
+/// largest classes are omitted.
 ///
 /// This takes some seconds on a GPU, and up to a minute on a software adapter. Nothing else should run on it
 /// meanwhile. `progress` is called with the number of classes that are done, and the number of all classes.
@@ -97,8 +100,9 @@ pub fn measure(device: &Device, progress: impl FnMut(usize, usize)) -> Result<Ve
     }
 }
 
-/// Stores choices for the adapter of a device, with its driver and this version of the crate. They replace earlier
-/// choices, and the device uses them at once. Returns the path of the file.
+/// Stores choices for the adapter of a device, with its driver and this version of the crate.
+///
+/// They replace earlier choices, and the device uses them at once. Returns the path of the file.
 ///
 /// # Errors
 /// [`Error::Data`] if the file cannot be written; [`Error::InvalidArgument`] for the CPU; [`Error::DeviceUnavailable`].

@@ -9,7 +9,7 @@ use crate::ops::{self, Differentiable, Gradient, Gradients};
 use crate::tensor::Tensor;
 use crate::util::sync::lock;
 
-/// What [`grad`] computes, and what it keeps.
+/// The options of [`grad`].
 #[derive(Clone, Debug, Default)]
 pub struct GradOptions {
     output_grad: Option<Tensor>,
@@ -19,8 +19,9 @@ pub struct GradOptions {
 }
 
 impl GradOptions {
-    /// Returns the default options. The output must have one element. The graph is freed afterwards, and the gradients
-    /// have no gradients themselves.
+    /// Returns the default options.
+    ///
+    /// The output must have one element. The graph is freed afterwards, and the gradients have no gradients themselves.
     #[must_use]
     pub fn new() -> GradOptions {
         GradOptions::default()
@@ -56,8 +57,9 @@ impl GradOptions {
     }
 }
 
-/// Returns the gradients of an output with respect to these inputs, like `torch.autograd.grad`. There is one gradient
-/// for each input, with the input's shape and type.
+/// Returns the gradients of an output with respect to these inputs, like `torch.autograd.grad`.
+///
+/// There is one gradient for each input, with the input's shape and type.
 ///
 /// Each input is a leaf, or the result of an op from which the output was computed. Gradients that leaves have
 /// accumulated ([`Tensor::grad`]) do not change.

@@ -223,7 +223,7 @@ impl Table {
     /// Checks one device.
     ///
     /// # Errors
-    /// As [`run`].
+    /// Same as [`run`].
     pub fn run(&self, device: &Device) -> Result<Report> {
         waiting::wait_for(self.run_async(device)).map_err(|error| error.instead("Table::run", "Table::run_async"))
     }
@@ -231,7 +231,7 @@ impl Table {
     /// Asynchronous form of [`Table::run`], for a browser, where that call would wait.
     ///
     /// # Errors
-    /// As [`run`].
+    /// Same as [`run`].
     pub async fn run_async(&self, device: &Device) -> Result<Report> {
         let load = Load::of(device, self.thorough);
         let mut ops = Vec::new();

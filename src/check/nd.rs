@@ -90,7 +90,9 @@ impl Nd {
     }
 }
 
-/// Returns the elements of a tensor of any type. For i64, elements beyond 2⁵³ are rounded.
+/// Returns the elements of a tensor of any type.
+///
+/// For i64, elements beyond 2⁵³ are rounded.
 pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     tensor.to_vec_f64()
 }

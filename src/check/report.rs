@@ -90,7 +90,7 @@ impl OpReport {
     }
 }
 
-/// The verdict on whether an op computes correct numbers on a device.
+/// Whether an op computes correct numbers on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {

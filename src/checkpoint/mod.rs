@@ -83,8 +83,10 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`,
-/// `.bin`, `.ckpt`). All tensors are moved to `device` in one staged copy. They may have been saved from any device.
-/// The kind of file is recognised by its first bytes, so its name may have any extension.
+/// `.bin`, `.ckpt`).
+///
+/// All tensors are moved to `device` in one staged copy. They may have been saved from any device. The kind of file is
+/// recognised by its first bytes, so its name may have any extension.
 ///
 /// In a PyTorch file, the state is the dict of tensors that `model.state_dict()` returned, or such a dict under
 /// `state_dict`, `model_state_dict` or `model`. For other contents, use [`load_pickle`].
@@ -109,7 +111,9 @@ pub fn load(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict
     Ok(load_with_metadata(path, device)?.0)
 }
 
-/// Returns the bytes that [`save`] would write, for a program without files, such as a page in a browser.
+/// Returns the bytes that [`save`] would write.
+///
+/// Use it in a program without files, such as a page in a browser.
 ///
 /// # Errors
 /// The errors of the devices. In a browser, [`Error::WouldBlock`] for tensors on an adapter: use [`to_bytes_async`].
@@ -129,8 +133,9 @@ pub fn to_bytes(state: &StateDict) -> Result<Vec<u8>> {
     bytes.map_err(|error| error.instead("to_bytes", "to_bytes_async"))
 }
 
-/// Returns the same as [`to_bytes`], as a future. Use it in a browser, where `to_bytes` would have to wait for
-/// adapters.
+/// Asynchronous form of [`to_bytes`].
+///
+/// Use it in a browser, where `to_bytes` would have to wait for adapters.
 ///
 /// # Errors
 /// The errors of the devices.
@@ -143,7 +148,9 @@ fn devices_of(state: &StateDict) -> Vec<Device> {
     state.iter().map(|(_, tensor)| tensor.device().clone()).collect()
 }
 
-/// Reads the bytes of a file like [`load`]. `origin` is the file's name in errors and warnings.
+/// Reads the bytes of a file like [`load`].
+///
+/// `origin` is the file's name in errors and warnings.
 ///
 /// # Errors
 /// The errors of [`load`].
@@ -151,8 +158,9 @@ pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>, device: impl IntoDevic
     Ok(read_state(bytes, origin.as_ref(), &device.into_device()?)?.0)
 }
 
-/// Reads everything in a file of `torch.save`, with any extension: dicts, lists, numbers, text, and tensors, which are
-/// copied to `device`.
+/// Reads all values of a file of `torch.save`: dicts, lists, numbers, text and tensors.
+///
+/// The file may have any extension. Tensors are copied to `device`.
 ///
 /// # Errors
 /// The errors of [`load`].
@@ -161,8 +169,7 @@ pub fn load_pickle(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Pi
     pytorch::read(&read_file(path)?, path, &device)
 }
 
-/// Writes the tensors like [`save`], with named texts (metadata) in the file, for instance a description of the model
-/// and its inputs.
+/// Writes the tensors like [`save`], with metadata: named texts, such as a description of the model.
 ///
 /// Keys that begin with `anygpu.` are reserved, except `anygpu.card`, with which `anygpu train` describes a net. Every
 /// save writes the keys `anygpu` and `format`, with the values `1` and `pt`. You may pass them, so metadata that was
@@ -205,8 +212,9 @@ pub fn save_with_metadata(
     }
 }
 
-/// Reads a file like [`load`], and also returns its named texts; PyTorch's own files have none. For a
-/// [`TrainingState`], returns the model's tensors and the texts that were added with [`TrainingState::text`].
+/// Reads a file like [`load`], and also returns its named texts; PyTorch's own files have none.
+///
+/// For a [`TrainingState`], returns the model's tensors and the texts that were added with [`TrainingState::text`].
 ///
 /// # Errors
 /// The errors of [`load`].

@@ -117,8 +117,10 @@ impl TrainingState {
     }
 
     /// Adds the model: a [`Module`], or a [`DataParallel`], from which the first replica whose device is not lost is
-    /// taken. Add a second model with [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a
-    /// second model that is added here.
+    /// taken.
+    ///
+    /// Add a second model with [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a second
+    /// model that is added here.
     #[must_use]
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
         if self.has(MODEL) {
@@ -142,8 +144,10 @@ impl TrainingState {
     }
 
     /// Adds other tensors as the group `name`, for example the `state_dict()` of a second model or optimiser, or a
-    /// moving average of the weights. [`save`](TrainingState::save) refuses a second group with the same name. It also
-    /// refuses two groups such as `ema` and `ema.x` if the first has a tensor `x.w`.
+    /// moving average of the weights.
+    ///
+    /// [`save`](TrainingState::save) refuses a second group with the same name. It also refuses two groups such as
+    /// `ema` and `ema.x` if the first has a tensor `x.w`.
     #[must_use]
     pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
         match groups::add(&mut self.tensors, &mut self.metadata, name, tensors) {
@@ -152,8 +156,9 @@ impl TrainingState {
         }
     }
 
-    /// Adds a number, such as an epoch or the best accuracy. It is restored exactly. It replaces an earlier number with
-    /// the same name.
+    /// Adds a number, such as an epoch or the best accuracy.
+    ///
+    /// It is restored exactly. It replaces an earlier number with the same name.
     #[must_use]
     pub fn number(mut self, name: &str, value: f64) -> TrainingState {
         self.metadata.insert(format!("{NUMBER}{name}"), format!("{value:?}"));
@@ -173,8 +178,10 @@ impl TrainingState {
         })
     }
 
-    /// Adds a text. It replaces an earlier text with the same name. [`save`](TrainingState::save) refuses names that
-    /// begin with `anygpu.`, which are reserved.
+    /// Adds a text.
+    ///
+    /// It replaces an earlier text with the same name. [`save`](TrainingState::save) refuses names that begin with
+    /// `anygpu.`, which are reserved.
     #[must_use]
     pub fn text(mut self, name: &str, text: impl Into<String>) -> TrainingState {
         if is_reserved(name) {
@@ -206,8 +213,10 @@ impl TrainingState {
         safetensors::write(&self.tensors, self.with_marks(), path)
     }
 
-    /// Returns the bytes that [`save`](TrainingState::save) would write, for a program without files, such as a page in
-    /// a browser. [`from_bytes`](TrainingState::from_bytes) reads them.
+    /// Returns the bytes that [`save`](TrainingState::save) would write.
+    ///
+    /// Use it in a program without files, such as a page in a browser. [`from_bytes`](TrainingState::from_bytes) reads
+    /// them.
     ///
     /// # Errors
     /// The errors of [`save`](TrainingState::save). In a browser, [`Error::WouldBlock`] for tensors on an adapter: use
@@ -218,8 +227,8 @@ impl TrainingState {
         bytes.map_err(|error| error.instead("TrainingState::to_bytes", "TrainingState::to_bytes_async"))
     }
 
-    /// Returns the same as [`to_bytes`](TrainingState::to_bytes), as a future. Use it in a browser, where `to_bytes`
-    /// would have to wait for adapters.
+    /// Asynchronous form of [`to_bytes`](TrainingState::to_bytes). Use it in a browser, where `to_bytes` would have to
+    /// wait for adapters.
     ///
     /// # Errors
     /// The errors of [`save`](TrainingState::save).

@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
-/// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All
-/// samples of a dataset have the same number of parts, of the same types. Within a batch, a part has the same shape in
-/// all samples.
+/// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label.
+///
+/// All samples of a dataset have the same number of parts, of the same types. Within a batch, a part has the same shape
+/// in all samples.
 pub type Sample = Vec<Array>;
 
 /// Elements in row-major order in the host's memory, with a shape: a part of a [`Sample`].

@@ -47,8 +47,10 @@ pub trait Dataset: Send + Sync {
     fn get(&self, index: usize) -> Result<Sample>;
 
     /// Returns a batch of these samples as tensors `[N, ..]`, one for each part, or `None` if the dataset does not make
-    /// batches itself, which is the default. A [`DataLoader`](crate::data::DataLoader) without transforms and `collate`
-    /// calls this before it requests single samples, so samples that are on a device stay there.
+    /// batches itself, which is the default.
+    ///
+    /// A [`DataLoader`](crate::data::DataLoader) without transforms and `collate` calls this before it requests single
+    /// samples, so samples that are on a device stay there.
     ///
     /// # Errors
     /// Any error of reading the samples. It becomes the error of the batch.
@@ -143,8 +145,9 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Splits a dataset at random into parts of these lengths. Each sample is in exactly one part. The split depends only
-/// on the seed.
+/// Splits a dataset at random into parts of these lengths.
+///
+/// Each sample is in exactly one part. The split depends only on the seed.
 ///
 /// ```
 /// use anygpu::data::{Dataset, mnist_5k, random_split};

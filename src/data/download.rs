@@ -30,8 +30,9 @@ const FILES: [(&str, &str); 4] = [
 /// Called with the progress: the name of a file, the bytes of it that have arrived, and its length if that is known.
 type Progress<'a> = dyn FnMut(&str, u64, Option<u64>) + 'a;
 
-/// Returns the folder of Fashion-MNIST in the user's cache directory. Downloads files that are missing there or
-/// damaged. [`fashion_mnist`](super::fashion_mnist) reads the folder.
+/// Returns the folder of Fashion-MNIST in the user's cache directory.
+///
+/// Downloads files that are missing there or damaged. [`fashion_mnist`](super::fashion_mnist) reads the folder.
 ///
 /// The folder is `anygpu/fashion-mnist` in `XDG_CACHE_HOME`, or else in the system's cache folder (`~/.cache` on
 /// Linux).

@@ -221,8 +221,9 @@ impl Drop for WorkerPool {
     }
 }
 
-/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. If a batch cannot be made, the
-/// item is an error, and the iterator continues with the next batch.
+/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`.
+///
+/// If a batch cannot be made, the item is an error, and the iterator continues with the next batch.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
     order: Arc<EpochOrder>,

@@ -15,8 +15,10 @@ use crate::error::Result;
 use crate::util::regular_file;
 
 /// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, like torchvision's
-/// `ImageFolder`. Classes are numbered in the order of their names. A folder's own files come before the files of its
-/// subfolders, each in the order of their names. Links to files and to folders are followed.
+/// `ImageFolder`.
+///
+/// Classes are numbered in the order of their names. A folder's own files come before the files of its subfolders, each
+/// in the order of their names. Links to files and to folders are followed.
 ///
 /// Sample i is an image `[3, H, W]` of f32 in 0 to 1 (with [`grey`](ImageFolder::grey), `[1, H, W]`), and the number of
 /// its class, a u32. Images are decoded when they are requested. Images of several sizes need a
@@ -124,8 +126,9 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// Reads a PNG or JPEG file as an image `[3, H, W]`, or grey `[1, H, W]`, of f32 in 0 to 1. The format is
-/// recognised by the first bytes of the file; transparency is ignored.
+/// Reads a PNG or JPEG file as an image `[3, H, W]`, or grey `[1, H, W]`, of f32 in 0 to 1.
+///
+/// The format is recognised by the first bytes of the file; transparency is ignored.
 ///
 /// # Errors
 /// [`Error::Data`](crate::Error::Data) that names the file if it cannot be read, is damaged or of another format, or

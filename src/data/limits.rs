@@ -5,8 +5,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// The size limits for decoding an image or a file. A compressed file of a few bytes can expand to gigabytes, so sizes
-/// are compared with these limits before memory is allocated.
+/// The size limits for decoding an image or a file.
+///
+/// A compressed file of a few bytes can expand to gigabytes, so sizes are compared with these limits before memory is
+/// allocated.
 ///
 /// The defaults are 67 108 864 pixels for an image, such as 8192 × 8192, and 768 MiB for the elements of an IDX or
 /// CIFAR-10 file. Decoding an image takes up to 20 bytes per pixel.

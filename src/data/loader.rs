@@ -52,8 +52,9 @@ pub struct DataLoader<B = (Tensor, Tensor)> {
     batch: std::marker::PhantomData<fn() -> B>,
 }
 
-/// The position of a loader, for a training checkpoint. It is valid for a loader over the same number of samples with
-/// the same seed and batch size; this is not checked.
+/// The position of a loader, for a training checkpoint.
+///
+/// It is valid for a loader over the same number of samples with the same seed and batch size; this is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LoaderState {
@@ -74,6 +75,7 @@ struct Progress {
 
 impl DataLoader {
     /// Creates a loader of batches of `batch_size` samples in the order of the dataset, as pairs `(images, labels)`.
+    ///
     /// For samples with another number of parts, use [`items`](DataLoader::items).
     ///
     /// # Errors
@@ -119,8 +121,9 @@ impl<B> DataLoader<B> {
         DataLoader { progress: self.progress, ..DataLoader::with(self.config, self.workers, self.ahead) }
     }
 
-    /// Shuffles each epoch in a new order, which depends only on `seed` and the number of the epoch. The random choices
-    /// of transforms depend on both and on the number of the sample.
+    /// Shuffles each epoch in a new order, which depends only on `seed` and the number of the epoch.
+    ///
+    /// The random choices of transforms depend on the seed, the number of the epoch and the number of the sample.
     #[must_use]
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.config.shuffled = true;
@@ -201,9 +204,10 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Makes batches in `threads` threads, each up to two batches in advance. With 0, the default, each batch is made
-    /// when the loop requests it. With a [`shard`](Self::shard), there are at most 15 threads. If you leave a loop
-    /// early, it waits until each thread has finished its current sample.
+    /// Makes batches in `threads` threads, each up to two batches in advance.
+    ///
+    /// With 0, the default, each batch is made when the loop requests it. With a [`shard`](Self::shard), there are at
+    /// most 15 threads. If you leave a loop early, it waits until each thread has finished its current sample.
     #[must_use]
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
@@ -211,8 +215,9 @@ impl<B> DataLoader<B> {
     }
 
     /// Makes batches on `device` and in advance: while a step computes, another thread (or the
-    /// [`workers`](Self::workers)) makes and uploads the next two batches. [`DataParallel`](crate::DataParallel) splits
-    /// batches itself, so prefetch to `cpu` for it.
+    /// [`workers`](Self::workers)) makes and uploads the next two batches.
+    ///
+    /// [`DataParallel`](crate::DataParallel) splits batches itself, so prefetch to `cpu` for it.
     #[must_use]
     pub fn prefetch(mut self, device: &Device) -> Self {
         self.config.device = Some(device.clone());
@@ -220,9 +225,10 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Makes only this process's part of each batch, for training with several processes: see [`Shard`]. The order of
-    /// the samples, their augmentations and the number of batches are the same as with one process. If a batch has
-    /// fewer samples than there are processes, some parts have no samples.
+    /// Makes only this process's part of each batch, for training with several processes: see [`Shard`].
+    ///
+    /// The order of the samples, their augmentations and the number of batches are the same as with one process. If a
+    /// batch has fewer samples than there are processes, some parts have no samples.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -288,8 +294,9 @@ impl<B> DataLoader<B> {
         *lock(&self.progress) = Progress { state, resume: true };
     }
 
-    /// Returns the batches of epoch `epoch`, counted from 0. Each call returns the same batches. This does not change
-    /// [`state`](DataLoader::state).
+    /// Returns the batches of epoch `epoch`, counted from 0.
+    ///
+    /// Each call returns the same batches. This does not change [`state`](DataLoader::state).
     pub fn epoch(&self, epoch: u64) -> Epoch<'_, B> {
         self.start(LoaderState { epoch, batches: 0 }, false)
     }

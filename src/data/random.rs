@@ -4,8 +4,9 @@
 use crate::philox::{Stream, philox, unit};
 use crate::tensor::seed_for;
 
-/// The random numbers of one sample in one epoch, for [transforms](crate::data::transforms). They are the same in every
-/// thread and in a resumed run.
+/// The random numbers of one sample in one epoch, for [transforms](crate::data::transforms).
+///
+/// They are the same in every thread and in a resumed run.
 ///
 /// ```
 /// use anygpu::data::Random;

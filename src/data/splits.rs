@@ -7,7 +7,9 @@ use super::transforms::{Normalize, Resize};
 use super::{DataLoader, ImageSet, Limits, cifar};
 use crate::error::{Error, Result};
 
-/// A training set, and a test set with images of the same size. Clones share the images.
+/// A training set, and a test set with images of the same size.
+///
+/// Clones share the images.
 #[derive(Clone, Debug)]
 pub struct Splits {
     /// The samples to train on.
@@ -29,8 +31,9 @@ impl Splits {
     }
 
     /// Makes loaders return images of `side × side` pixels, for example 96 for
-    /// [`resnet18`](crate::nn::models::resnet18). Each image is resized when it is loaded ([`Resize`]); the sets are
-    /// not changed.
+    /// [`resnet18`](crate::nn::models::resnet18).
+    ///
+    /// Each image is resized when it is loaded ([`Resize`]); the sets are not changed.
     #[must_use]
     pub fn resize(mut self, side: usize) -> Splits {
         self.size = Some([side, side]);
@@ -45,7 +48,9 @@ impl Splits {
     }
 
     /// Returns a loader over the training set, shuffled in each epoch by `seed`, and a loader over the test set, in
-    /// order. Both are standardised by the *training* set's mean and standard deviation.
+    /// order.
+    ///
+    /// Both are standardised by the *training* set's mean and standard deviation.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `batch_size` is 0.
@@ -100,8 +105,9 @@ pub fn mnist_5k() -> Result<Splits> {
 }
 
 /// Reads a folder with the four files of MNIST or Fashion-MNIST, `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
-/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`. Also reads a folder with the files
-/// of CIFAR-10 ([`cifar10`](super::cifar10)).
+/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`.
+///
+/// Also reads a folder with the files of CIFAR-10 ([`cifar10`](super::cifar10)).
 ///
 /// # Errors
 /// [`Error::Data`] that names the file that is missing, damaged or larger than the default [`Limits`], and what is

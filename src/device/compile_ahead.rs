@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 use crate::util::threads::THREADS;
 use crate::util::waiting;
 
-/// A list of the kernels that a program has used on a device. [`Device::compiled_kernels`] returns it, and
-/// [`Device::compile_ahead`] takes it.
+/// A list of the kernels that a program has used on a device.
+///
+/// [`Device::compiled_kernels`] returns it, and [`Device::compile_ahead`] takes it.
 ///
 /// [`to_string`](ToString::to_string) writes it as text and [`parse`](str::parse) reads it, one kernel a line. A
 /// list can be used on other adapters and with other versions of this crate. Kernels that do not exist there are
@@ -85,8 +86,9 @@ impl FromStr for KernelList {
     }
 }
 
-/// Kernels that are being compiled, as [`Device::compile_ahead`] returns them. Dropping this does not stop the
-/// compilation.
+/// Kernels that are being compiled, as [`Device::compile_ahead`] returns them.
+///
+/// Dropping this does not stop the compilation.
 #[must_use = "wait() says when the kernels are compiled"]
 pub struct CompileAhead {
     threads: Vec<JoinHandle<()>>,
@@ -99,7 +101,7 @@ impl CompileAhead {
     /// Waits until all kernels are compiled. Returns how many kernels of the list the device has now.
     ///
     /// # Errors
-    /// As [`Device::synchronize`].
+    /// Same as [`Device::synchronize`].
     pub fn wait(self) -> Result<usize> {
         let compiled = waiting::wait_for(self.wait_async());
         compiled.map_err(|error| error.instead("CompileAhead::wait", "CompileAhead::wait_async"))
@@ -109,7 +111,7 @@ impl CompileAhead {
     /// [`Device::compile_ahead`] while the page goes on.
     ///
     /// # Errors
-    /// As [`Device::synchronize`].
+    /// Same as [`Device::synchronize`].
     pub async fn wait_async(self) -> Result<usize> {
         for thread in self.threads {
             let _ = thread.join(); // a panic is logged, and ends that thread only
@@ -122,11 +124,13 @@ impl CompileAhead {
 }
 
 impl Device {
-    /// Returns the kernels of this crate that the device has compiled and still keeps: at most 512, in the order of
-    /// their compilation. The list is empty for `cpu`, and for a device that is not open.
+    /// Returns the kernels of this crate that the device has compiled and still keeps.
     ///
-    /// It contains neither the kernels that the crate generates at run time for chains of elementwise ops nor a
-    /// program's own kernels.
+    /// The list has at most 512 kernels, in the order of their compilation. It is empty for `cpu`, and for a device
+    /// that is not open.
+    ///
+    /// It does not contain a program's own kernels, nor the kernels that the crate generates at run time for chains of
+    /// elementwise ops.
     #[must_use]
     pub fn compiled_kernels(&self) -> KernelList {
         match &self.0.backend {
@@ -137,8 +141,10 @@ impl Device {
         }
     }
 
-    /// Starts to compile the kernels of a list before their first use, on as many threads as there are cores, and
-    /// returns at once. Opens the device. An op whose kernel is being compiled waits for it. All other ops go on.
+    /// Starts to compile the kernels of a list before their first use.
+    ///
+    /// Returns at once: as many threads as there are cores compile the kernels. Opens the device. An op whose kernel is
+    /// being compiled waits for it. All other ops go on.
     ///
     /// Without this call, each kernel is compiled by the op that needs it first, one after the other. If the driver
     /// compiles slowly, this takes most of the time of a first training step. The list comes from an earlier run:

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The maker of the chip. For a software adapter, the maker of the program.
+/// The maker of the chip.
+///
+/// For a software adapter, this is the maker of the program.
 ///
 /// It parses from its name, in any case, and from a PCI vendor id. Vendors are ordered as the variants are.
 ///
@@ -142,8 +144,9 @@ fn named<T: Copy + fmt::Display>(what: &'static str, name: &str, all: &[T]) -> R
     })
 }
 
-/// The kind of a device. The order of the variants is the order of `gpu:0`, `gpu:1`, … It parses from its name, in any
-/// case.
+/// The kind of a device.
+///
+/// The order of the variants is the order of `gpu:0`, `gpu:1`, … It parses from its name, in any case.
 ///
 /// ```
 /// use anygpu::DeviceKind;
@@ -212,7 +215,9 @@ pub struct Limits {
     pub subgroup_size: (u32, u32),
 }
 
-/// The description of a device, known without opening it.
+/// A device's name, kind, driver, features and limits.
+///
+/// This is known without opening the device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -256,8 +261,9 @@ impl DeviceInfo {
     }
 }
 
-/// A fault or a peculiarity of a driver that the probe found when the device was opened. This crate's kernels avoid
-/// it; your own kernels may have to avoid it too.
+/// A fault or a peculiarity of a driver that the probe found when the device was opened.
+///
+/// This crate's kernels avoid it; your own kernels may have to avoid it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Quirk {
@@ -276,7 +282,7 @@ pub enum Quirk {
 }
 
 impl Quirk {
-    /// Returns what to do about the quirk, if something can be done.
+    /// Returns a remedy for the quirk, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         match self {

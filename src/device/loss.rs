@@ -6,8 +6,10 @@ use super::{Backend, Device, registry};
 use crate::error::Result;
 
 impl Device {
-    /// Returns whether the device is lost, as far as its driver has reported it. This does not wait for the device.
-    /// A loss in the middle of recorded work is known only when something waits for that work.
+    /// Returns whether the device is lost, as far as its driver has reported it.
+    ///
+    /// This does not wait for the device. A loss in the middle of recorded work is known only when something waits for
+    /// that work.
     ///
     /// ```
     /// use anygpu::Device;
@@ -24,12 +26,14 @@ impl Device {
         self.opened().map_or(Ok(()), |gpu| gpu.alive())
     }
 
-    /// Submits the recorded work and waits for it, for at most this long. Returns whether the device has finished
-    /// the work; if not, the device continues with it. This never declares the device lost.
+    /// Submits the recorded work and waits for it, for at most this long.
+    ///
+    /// Returns whether the device has finished the work; if not, the device continues with it. This never declares the
+    /// device lost.
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`].
+    /// Same as [`Device::synchronize`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -49,9 +53,10 @@ impl Device {
         self.opened().map_or(Ok(true), |gpu| gpu.synchronize_timeout(limit))
     }
 
-    /// Sets how long a wait for the device may take before the device is considered lost. The default is 10
-    /// minutes. Reads of tensors and [`Device::synchronize`] wait. If the limit is shorter than the longest kernel,
-    /// a working device is lost. Does nothing on `cpu`.
+    /// Sets how long a wait for the device may take before the device is considered lost.
+    ///
+    /// The default is 10 minutes. Reads of tensors and [`Device::synchronize`] wait. If the limit is shorter than the
+    /// longest kernel, a working device is lost. Does nothing on `cpu`.
     ///
     /// # Errors
     ///
@@ -63,10 +68,12 @@ impl Device {
         Ok(())
     }
 
-    /// Sets about how long the work of one submit to the driver may take. `None`, the default, means no limit.
-    /// Between submits, other programs and other devices on the adapter get their turn. With 4 milliseconds, a
-    /// window on the same adapter can draw 60 frames a second. Fewer kernels are then submitted at once, and each
-    /// submit waits for earlier ones, which costs throughput. A single kernel is not split. Does nothing on `cpu`.
+    /// Sets about how long the work of one submit to the driver may take.
+    ///
+    /// `None`, the default, means no limit. Between submits, other programs and other devices on the adapter get their
+    /// turn. With 4 milliseconds, a window on the same adapter can draw 60 frames a second. Fewer kernels are then
+    /// submitted at once, and each submit waits for earlier ones, which costs throughput. A single kernel is not split.
+    /// Does nothing on `cpu`.
     ///
     /// # Errors
     ///
@@ -87,10 +94,11 @@ impl Device {
         Ok(())
     }
 
-    /// Opens the adapter of a lost device again, and returns it as a device of the same name. As in a new process,
-    /// the new device has none of the tensors that were on the lost one. From then on the name means the new
-    /// device, also for [`Device::new`] and [`Device::all`]. This handle and all tensors on it stay lost, and this
-    /// handle is not equal to the new device.
+    /// Opens the adapter of a lost device again, and returns it as a device of the same name.
+    ///
+    /// As in a new process, the new device has none of the tensors that were on the lost one. From then on the name
+    /// means the new device, also for [`Device::new`] and [`Device::all`]. This handle and all tensors on it stay lost,
+    /// and this handle is not equal to the new device.
     ///
     /// Returns the device itself if it is not lost. If another call has already opened a new device, returns that
     /// one.

@@ -22,15 +22,16 @@ pub struct MemoryStats {
 pub struct DriverMemory {
     /// The total memory.
     pub total: u64,
-    /// What this process can still allocate: the total without what all programs use.
+    /// The bytes that this process can still allocate: the total without the memory that all programs use.
     pub free: u64,
 }
 
 impl Device {
-    /// Returns the total and the free memory of the device, as `torch.cuda.mem_get_info` does. It asks the driver
-    /// each time, and does not open the device. Returns `None` if nothing reports the memory. Vulkan reports it
-    /// with `VK_EXT_memory_budget`, which the drivers of cards have. DirectX 12 and Metal report it, and so does
-    /// Linux for `cpu`. OpenGL and browsers do not.
+    /// Returns the total and the free memory of the device, as `torch.cuda.mem_get_info` does.
+    ///
+    /// It asks the driver each time, and does not open the device. Returns `None` if nothing reports the memory. Vulkan
+    /// reports it with `VK_EXT_memory_budget`, which the drivers of cards have. DirectX 12 and Metal report it, and so
+    /// does Linux for `cpu`. OpenGL and browsers do not.
     ///
     /// ```
     /// use anygpu::Device;
@@ -102,12 +103,13 @@ impl Device {
     }
 
     /// Gives the memory that no tensor holds back to the driver or the system, as `torch.cuda.empty_cache` does.
-    /// Without this call, it is kept for later tensors. Call it so that other programs get the memory, or before
-    /// you make large tensors of other sizes. Waits for the device.
+    ///
+    /// Without this call, the memory is kept for later tensors. Call it so that other programs get the memory, or
+    /// before you make large tensors of other sizes. Waits for the device.
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`].
+    /// Same as [`Device::synchronize`].
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

@@ -33,8 +33,9 @@ thread_local! {
     static METHOD: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Runs `f`, and counts the large tensors that it allocates under a label, for [`Device::memory_report`]. The label
-/// also applies to the threads that work for this one, such as the threads of a
+/// Runs `f`, and counts the large tensors that it allocates under a label, for [`Device::memory_report`].
+///
+/// The label also applies to the threads that work for this one, such as the threads of a
 /// [`DataParallel`](crate::DataParallel). If `f` calls `memory_label` itself, the inner label counts.
 ///
 /// ```
@@ -100,7 +101,9 @@ impl fmt::Display for HeldMemory {
     }
 }
 
-/// What holds the memory of a device, as [`Device::memory_report`] returns it. `Display` prints a table.
+/// The tensors that hold the memory of a device: the result of [`Device::memory_report`].
+///
+/// `Display` prints a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
@@ -124,8 +127,9 @@ impl fmt::Display for MemoryReport {
 }
 
 impl Device {
-    /// Returns what holds the memory of the device: its large tensors, grouped by the method that made them and by
-    /// the program's [label](memory_label()).
+    /// Returns the large tensors that hold the memory of the device.
+    ///
+    /// They are grouped by the method that made them and by the program's [label](memory_label()).
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

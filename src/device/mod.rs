@@ -95,8 +95,9 @@ pub(crate) use storage::Storage;
 use crate::error::{Error, Result};
 use crate::util::{sync, waiting};
 
-/// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap. Equal handles are the
-/// same device.
+/// A place where tensors are stored and ops run: the host, or one adapter.
+///
+/// Clones are cheap. Equal handles are the same device.
 ///
 /// An adapter is opened once, at its first use.
 #[derive(Clone)]
@@ -196,8 +197,9 @@ impl Device {
         Ok(devices)
     }
 
-    /// Returns every visible device: adapters in the order of their names, then `cpu`. This opens none of them. Of
-    /// each adapter, only the first logical device is listed.
+    /// Returns every visible device: adapters in the order of their names, then `cpu`.
+    ///
+    /// This opens none of them. Of each adapter, only the first logical device is listed.
     #[must_use]
     pub fn all() -> Devices {
         Devices(registry::all())
@@ -231,12 +233,14 @@ impl Device {
         done.map_err(|error| error.instead("Device::synchronize", "Device::synchronize_async"))
     }
 
-    /// Asynchronous form of [`Device::synchronize`], for a thread that must not wait, such as the thread of a page
-    /// in a browser. Outside a browser, it waits when it is polled.
+    /// Asynchronous form of [`Device::synchronize`].
+    ///
+    /// Use it on a thread that must not wait, such as the thread of a page in a browser. Outside a browser, it waits
+    /// when it is polled.
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`].
+    /// Same as [`Device::synchronize`].
     ///
     /// ```
     /// # use anygpu::{Device, Tensor};
@@ -257,9 +261,10 @@ impl Device {
         }
     }
 
-    /// Submits the recorded work without waiting for it. Ops are recorded first. The device begins with them when
-    /// there are enough, or when something waits for it. Call this before other work of the host, or before
-    /// commands of your own that need their results.
+    /// Submits the recorded work without waiting for it.
+    ///
+    /// Ops are recorded first. The device begins with them when there are enough, or when something waits for it. Call
+    /// this before other work of the host, or before commands of your own that need their results.
     ///
     /// # Errors
     ///
@@ -269,10 +274,11 @@ impl Device {
     }
 
     /// Returns the number of kernels that this crate has recorded for the device since it was opened, including the
-    /// kernels of [`WgslKernel`](crate::WgslKernel). Returns 0 for `cpu`. The difference of two calls is the number
-    /// of kernels between them, including the trial of a kernel variant before its first use. With
-    /// `RUST_LOG=anygpu::kernels=trace`, programs that initialise `env_logger` print a line for each kernel: the
-    /// device, the kernel's name, and the bytes of its buffers.
+    /// kernels of [`WgslKernel`](crate::WgslKernel).
+    ///
+    /// Returns 0 for `cpu`. The difference of two calls is the number of kernels between them, including the trial of a
+    /// kernel variant before its first use. With `RUST_LOG=anygpu::kernels=trace`, programs that initialise
+    /// `env_logger` print a line for each kernel: the device, the kernel's name, and the bytes of its buffers.
     ///
     /// ```
     /// use anygpu::{Device, Tensor};
@@ -373,8 +379,9 @@ impl Default for Device {
     }
 }
 
-/// Finds the adapters of the machine and opens them. Returns all devices, as [`Device::all`] does. An adapter that
-/// does not open is logged.
+/// Finds the adapters of the machine and opens them.
+///
+/// Returns all devices, as [`Device::all`] does. An adapter that does not open is logged.
 ///
 /// In a browser, call this once before anything else: until then, `cpu` is the only device. There, it also tries
 /// every variant of a kernel that the adapter could run, which takes a second on a software adapter. Outside a
@@ -414,8 +421,9 @@ pub fn try_all_gpus() -> Vec<Device> {
     if gpus.is_empty() { vec![Device::cpu()] } else { gpus }
 }
 
-/// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names. This opens none
-/// of them.
+/// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names.
+///
+/// This opens none of them.
 #[must_use]
 pub fn device_count() -> usize {
     registry::gpus().len()

@@ -75,7 +75,7 @@ impl KernelBackward<'_> {
     ///
     /// # Errors
     ///
-    /// As [`input`](Self::input).
+    /// Same as [`input`](Self::input).
     pub fn needs(&self, name: &str) -> Result<bool> {
         Ok(self.of.needs()[self.place(name)?])
     }

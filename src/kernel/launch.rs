@@ -13,8 +13,9 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// A launch of a [`WgslKernel`] on a device. Tensors and params are given by the names that they have in the
-/// source. [`WgslKernel::on`] makes it.
+/// A launch of a [`WgslKernel`] on a device.
+///
+/// Tensors and params are given by the names that they have in the source. [`WgslKernel::on`] makes it.
 ///
 /// Arguments that do not fit are an error of the call that runs it: [`dispatch`](Self::dispatch),
 /// [`dispatch_folded`](Self::dispatch_folded) or [`workgroups`](Self::workgroups).
@@ -101,9 +102,11 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Sets a member of the uniform's struct: to a number, or to an array of the numbers of a vector, of an array,
-    /// or of a matrix by its columns. A member of a struct within the struct is `"outer.inner"`; in an array of
-    /// structs, it is `"list[0].inner"`. If the uniform is not a struct, its name is the variable's name.
+    /// Sets a member of the uniform's struct: to a number, or to an array of the numbers of a vector, of an array, or
+    /// of a matrix by its columns.
+    ///
+    /// A member of a struct within the struct is `"outer.inner"`; in an array of structs, it is `"list[0].inner"`. If
+    /// the uniform is not a struct, its name is the variable's name.
     pub fn set(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         let uniform = self.kernel.reflection.params.as_ref();
         let done = match uniform.and_then(|uniform| uniform.member(name)) {
@@ -139,9 +142,10 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Runs at least this many invocations: `n` in x, or `[x, y, z]`. Returns the outputs, in the order of their
-    /// binding numbers. The number is rounded up to whole workgroups, so the kernel must skip the invocations past
-    /// the end.
+    /// Runs at least this many invocations: `n` in x, or `[x, y, z]`.
+    ///
+    /// Returns the outputs, in the order of their binding numbers. The number is rounded up to whole workgroups, so the
+    /// kernel must skip the invocations past the end.
     ///
     /// # Errors
     ///
@@ -157,14 +161,16 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// Runs at least `n` invocations of a kernel that computes its place from x and y together. This allows more
-    /// workgroups than an adapter takes in x. Returns the outputs. With `@workgroup_size(64)` and
-    /// `@builtin(num_workgroups) count: vec3<u32>`, the place is `id.x + id.y * count.x * 64u`.
+    /// Runs at least `n` invocations, in workgroups that are divided between x and y, and returns the outputs.
+    ///
+    /// Use it for more workgroups than an adapter allows in x. The kernel must compute its index from x and y: with
+    /// `@workgroup_size(64)` and `@builtin(num_workgroups) count: vec3<u32>`, the index is
+    /// `id.x + id.y * count.x * 64u`. Like in [`dispatch`](Self::dispatch), it must skip the invocations past the end.
     ///
     /// # Errors
     ///
-    /// As [`dispatch`](Self::dispatch). [`Error::Kernel`](crate::Error::Kernel) if the entry point does not take
-    /// `num_workgroups`, if a workgroup has more than one invocation in y or z, or if the places do not fit in u32.
+    /// Same as [`dispatch`](Self::dispatch). [`Error::Kernel`](crate::Error::Kernel) if the entry point does not take
+    /// `num_workgroups`, if a workgroup has more than one invocation in y or z, or if the indices do not fit in u32.
     pub fn dispatch_folded(self, n: usize) -> Result<Vec<Tensor>> {
         self.run(|kernel, most| kernel.folded(n, most))
     }
@@ -174,7 +180,7 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     ///
-    /// As [`dispatch`](Self::dispatch).
+    /// Same as [`dispatch`](Self::dispatch).
     pub fn workgroups(self, groups: impl Into<Workgroups>) -> Result<Vec<Tensor>> {
         let Workgroups(groups) = groups.into();
         self.run(|_, _| Ok(groups.map(|count| count as usize)))

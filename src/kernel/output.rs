@@ -9,7 +9,9 @@ use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 /// An output of a [`WgslKernel`](super::WgslKernel): its shape, its element type, and its elements when the kernel
-/// starts. A pair `(shape, dtype)` is an output too.
+/// starts.
+///
+/// A pair `(shape, dtype)` is an output too.
 ///
 /// ```
 /// use anygpu::kernel::{Output, WgslKernel};

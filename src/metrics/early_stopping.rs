@@ -90,6 +90,7 @@ impl EarlyStopping {
     }
 
     /// Returns the best metric, if there is one, and the number of observations since then.
+    ///
     /// [`load_state`](EarlyStopping::load_state) continues from them. The settings are not included.
     ///
     /// ```

@@ -3,8 +3,9 @@
 use super::Module;
 use crate::tensor::Tensor;
 
-/// A field of a module: a parameter, a buffer, a layer, or several of them. The methods that
-/// [`children!`](crate::children) writes visit these.
+/// A field of a module: a parameter, a buffer, a layer, or several of them.
+///
+/// The methods that [`children!`](crate::children) writes visit these.
 pub trait Child {
     /// Calls `f` with the dotted name and the value of each parameter in this field. `name` is the name of the field.
     fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor));
@@ -134,8 +135,9 @@ macro_rules! plain {
 
 plain! { bool, i32, i64, u32, u64, usize, f32, f64, String }
 
-/// Implements the visitor methods of a [`Module`](crate::nn::Module) for the listed fields, in order. List the fields
-/// that hold parameters, buffers or layers. [`module!`](crate::module) writes the struct too.
+/// Implements the visitor methods of a [`Module`](crate::nn::Module) for the listed fields, in order.
+///
+/// List the fields that hold parameters, buffers or layers. [`module!`](crate::module) writes the struct too.
 ///
 /// A field may be a [`Tensor`](crate::Tensor), which is a parameter, a [`Buffer`](crate::nn::Buffer), a
 /// [`Mode`](crate::nn::Mode), a layer, or a `Vec`, an array or an `Option` of these. In a tuple struct, fields are

@@ -8,7 +8,7 @@ impl Tensor {
     /// Returns `layer.forward(self)`, for chains of calls.
     ///
     /// # Errors
-    /// Errors of the layer.
+    /// The errors of the layer.
     ///
     /// ```
     /// use anygpu::prelude::*;

@@ -49,8 +49,9 @@ pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result
     between("mse_loss", input, target, reduction, |x, y| x.sub(y)?.square())
 }
 
-/// Returns the absolute error `|input − target|` of each pair of elements, reduced. Its gradient is 0 where they are
-/// equal.
+/// Returns the absolute error `|input − target|` of each pair of elements, reduced.
+///
+/// Its gradient is 0 where they are equal.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
@@ -71,8 +72,10 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
     between("l1_loss", input, target, reduction, |x, y| x.sub(y)?.abs())
 }
 
-/// Returns the smooth L1 loss. With the absolute error d, it is `d² / (2 beta)` where d is below `beta`, else
-/// `d − beta / 2`. PyTorch's default beta is 1. With a beta of 0 it is [`l1_loss`].
+/// Returns the smooth L1 loss.
+///
+/// With the absolute error d, it is `d² / (2 beta)` where d is below `beta`, else `d − beta / 2`. PyTorch's default
+/// beta is 1. With a beta of 0 it is [`l1_loss`].
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
@@ -96,8 +99,10 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Red
     smooth("smooth_l1_loss", input, target, [beta, 1.0 / beta], reduction)
 }
 
-/// Returns the Huber loss. With the absolute error d, it is `d² / 2` where d is below `delta`, else
-/// `delta · (d − delta / 2)`. PyTorch's default delta is 1.
+/// Returns the Huber loss.
+///
+/// With the absolute error d, it is `d² / 2` where d is below `delta`, else `delta · (d − delta / 2)`. PyTorch's
+/// default delta is 1.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///

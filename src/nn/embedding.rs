@@ -8,9 +8,11 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A lookup table of vectors. Takes `ids: [..]` of u32, i32, u8 or i64 and returns `[.., width]`. `weight: [count, width]`
-/// is initialised from the standard normal distribution. An id beyond the table is an error on the CPU and selects a
-/// row of zeros on adapters. [`padding_idx`](Embedding::padding_idx) is the id of padding.
+/// A lookup table of vectors.
+///
+/// Takes `ids: [..]` (u32, i32, u8 or i64) and returns `[.., width]`. `weight: [count, width]` is initialised from the
+/// standard normal distribution. An id beyond the table is an error on the CPU and selects a row of zeros on adapters.
+/// [`padding_idx`](Embedding::padding_idx) is the id of padding.
 ///
 /// # Example
 /// ```

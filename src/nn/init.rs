@@ -67,8 +67,10 @@ pub enum Nonlinearity {
     SELU,
 }
 
-/// Returns the recommended gain, the factor of the standard deviation, for a nonlinearity: 1 for none and sigmoid, 5/3
-/// for tanh, √2 for ReLU, √(2 / (1 + slope²)) for leaky ReLU, 3/4 for SELU.
+/// Returns the recommended gain for a nonlinearity, like PyTorch's `calculate_gain`.
+///
+/// The gain is a factor of the standard deviation. It is 1 for none and sigmoid, 5/3 for tanh, √2 for ReLU, √(2 / (1 +
+/// slope²)) for leaky ReLU and 3/4 for SELU.
 ///
 /// ```
 /// use anygpu::nn::init::{Nonlinearity, calculate_gain};
@@ -108,15 +110,15 @@ fn write(tensor: &Tensor, values: impl FnOnce(&[usize]) -> Result<Tensor>) -> Re
     no_grad(|| tensor.copy_(&values(tensor.shape())?))
 }
 
-/// Fills the tensor with values uniform from `low` (included) to `high` (excluded).
+/// Fills the tensor with random values, uniformly distributed from `low` (included) to `high` (excluded).
 ///
 /// # Errors
-/// Same as [`Tensor::copy_`]; device errors.
+/// Same as [`Tensor::copy_`]; errors of the device.
 pub fn uniform_(tensor: &Tensor, low: f32, high: f32) -> Result<()> {
     write(tensor, |shape| Tensor::uniform(low, high, shape, tensor.device()))
 }
 
-/// Fills the tensor with values from the normal distribution with this mean and standard deviation.
+/// Fills the tensor with random values from the normal distribution with this mean and standard deviation.
 ///
 /// # Errors
 /// Same as [`uniform_`].
@@ -148,8 +150,9 @@ pub fn ones_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 1.0)
 }
 
-/// Fills the tensor with values uniform on ±`gain` · √(6 / (fan_in + fan_out)) (Glorot & Bengio, 2010). PyTorch's
-/// default gain is 1.
+/// Fills the tensor by Xavier's uniform rule (Glorot & Bengio, 2010).
+///
+/// The values are uniformly distributed on ±`gain` · √(6 / (fan_in + fan_out)). PyTorch's default gain is 1.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for fewer than two dimensions or no elements; otherwise the errors of [`uniform_`].
@@ -159,8 +162,9 @@ pub fn xavier_uniform_(tensor: &Tensor, gain: f32) -> Result<()> {
     uniform_(tensor, -bound, bound)
 }
 
-/// Fills the tensor with values from the normal distribution with mean 0 and standard deviation
-/// `gain` · √(2 / (fan_in + fan_out)) (Glorot & Bengio, 2010).
+/// Fills the tensor by Xavier's normal rule (Glorot & Bengio, 2010).
+///
+/// The values are normally distributed with mean 0 and standard deviation `gain` · √(2 / (fan_in + fan_out)).
 ///
 /// # Errors
 /// Same as [`xavier_uniform_`].
@@ -179,7 +183,9 @@ fn kaiming(op: &'static str, tensor: &Tensor, fan: Fan, nonlinearity: Nonlineari
     Ok(calculate_gain(nonlinearity) / fan.sqrt())
 }
 
-/// Fills the tensor with values uniform on ±√3 · gain / √fan (He et al., "Delving deep into rectifiers", 2015).
+/// Fills the tensor by Kaiming's uniform rule (He et al., "Delving deep into rectifiers", 2015).
+///
+/// The values are uniformly distributed on ±√3 · gain / √fan.
 ///
 /// # Errors
 /// Same as [`xavier_uniform_`].
@@ -188,8 +194,9 @@ pub fn kaiming_uniform_(tensor: &Tensor, fan: Fan, nonlinearity: Nonlinearity) -
     uniform_(tensor, -bound, bound)
 }
 
-/// Fills the tensor with values from the normal distribution with mean 0 and standard deviation gain / √fan (He et al.,
-/// "Delving deep into rectifiers", 2015).
+/// Fills the tensor by Kaiming's normal rule (He et al., "Delving deep into rectifiers", 2015).
+///
+/// The values are normally distributed with mean 0 and standard deviation gain / √fan.
 ///
 /// # Errors
 /// Same as [`xavier_uniform_`].

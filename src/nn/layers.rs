@@ -6,10 +6,14 @@ use super::{Module, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Type information and cloning behind `dyn Module`. Blanket-implemented for `Module + Clone`.
+/// Type information and cloning behind `dyn Module`.
+///
+/// Blanket-implemented for `Module + Clone`.
 pub trait ModuleClone {
-    /// Returns a boxed clone. Both share their parameters and buffers until one of them is moved. Call
-    /// [`Module::deep_copy`] on it for an independent copy.
+    /// Returns a boxed clone.
+    ///
+    /// Both share their parameters and buffers until one of them is moved. Call [`Module::deep_copy`] on it for an
+    /// independent copy.
     fn clone_box(&self) -> Box<dyn Module>;
 
     /// Returns the type's name without its path, as in summaries: `"Conv2d"`.

@@ -166,7 +166,9 @@ impl CrossEntropyLoss {
     }
 }
 
-/// Returns the negative log-likelihood `−log_probs[n, labels[n]]`. The input is the result of a log-softmax.
+/// Returns the negative log-likelihood `−log_probs[n, labels[n]]`.
+///
+/// The input is the result of a log-softmax.
 ///
 /// `log_probs: [N, C, ..]`, `labels: [N, ..]` → a scalar, or `[N, ..]` without reduction.
 ///
@@ -200,6 +202,7 @@ pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
 }
 
 /// Returns the number of rows of `logits: [N, classes]` whose greatest value is at their label in `labels: [N]` (u32).
+///
 /// Reads back N numbers. The two tensors may be on different devices.
 ///
 /// # Errors

@@ -12,8 +12,9 @@ slot! {
     pub(super) KEEPS_EVAL: Option<bool> = None
 }
 
-/// Whether a layer is in training mode, which is the default. Layers that behave differently in training have a field
-/// of this type.
+/// Whether a layer is in training mode, which is the default.
+///
+/// Layers that behave differently in training have a field of this type.
 ///
 /// [`Module::train`](super::Module::train) and [`Module::eval`](super::Module::eval) switch the mode of all layers.
 ///
@@ -84,8 +85,9 @@ impl Child for Mode {
     }
 }
 
-/// A tensor of a layer that is not a parameter, such as a running statistic. It moves with the module and is saved with
-/// it, and optimisers do not update it.
+/// A tensor of a layer that is not a parameter, such as a running statistic.
+///
+/// It moves with the module and is saved with it, and optimisers do not update it.
 #[derive(Clone, Debug)]
 pub struct Buffer(pub Tensor);
 

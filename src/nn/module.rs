@@ -50,9 +50,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// the parameters.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 
-    /// Applies the layer to `input`, and then [`Tensor::relu`]. A layer that computes both in one pass overrides this.
-    /// [`Sequential`](super::Sequential) calls it for a layer that is followed by [`ReLU`]. A summary records the
-    /// output as the layer's output.
+    /// Applies the layer to `input`, and then [`Tensor::relu`].
+    ///
+    /// A layer that computes both in one pass overrides this. [`Sequential`](super::Sequential) calls it for a layer
+    /// that is followed by [`ReLU`]. A summary records the output as the layer's output.
     ///
     /// # Errors
     /// The errors of [`forward`](Module::forward).
@@ -64,43 +65,50 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// within a [`Sequential`](super::Sequential).
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor));
 
-    /// Like [`visit`](Module::visit), in the same order, with mutable access.
+    /// Does the same as [`visit`](Module::visit), in the same order, with mutable access.
     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor));
 
-    /// Calls `f` with the name and the value of each buffer. Buffers are the tensors that a layer keeps besides its
-    /// parameters, such as the running statistics of batch norm. They move with the module, and optimisers do not
-    /// update them. The default is for modules without buffers.
+    /// Calls `f` with the name and the value of each buffer.
+    ///
+    /// Buffers are the tensors that a layer keeps besides its parameters, such as the running statistics of batch norm.
+    /// They move with the module, and optimisers do not update them. The default is for modules without buffers.
     fn visit_buffers(&self, _f: &mut dyn FnMut(&str, &Tensor)) {}
 
-    /// Like [`visit_buffers`](Module::visit_buffers), in the same order, with mutable access.
+    /// Does the same as [`visit_buffers`](Module::visit_buffers), in the same order, with mutable access.
     fn visit_buffers_mut(&mut self, _f: &mut dyn FnMut(&str, &mut Tensor)) {}
 
-    /// Sets whether the layers are in training mode; see [`train`](Module::train). A module must pass the call on to
-    /// its layers, as [`children!`](crate::children) does; otherwise they stay in training mode.
+    /// Sets whether the layers are in training mode; see [`train`](Module::train).
+    ///
+    /// A module must pass the call on to its layers, as [`children!`](crate::children) does; otherwise they stay in
+    /// training mode.
     fn set_training(&self, _training: bool) {}
 
     /// Calls `f` with the name of each layer directly within this one, and the layer.
     fn visit_children<'a>(&'a self, _f: &mut dyn FnMut(&str, &'a dyn Module)) {}
 
-    /// Like [`visit_children`](Module::visit_children), in the same order, with mutable access.
+    /// Does the same as [`visit_children`](Module::visit_children), in the same order, with mutable access.
     fn visit_children_mut<'a>(&'a mut self, _f: &mut dyn FnMut(&str, &'a mut dyn Module)) {}
 
     /// Switches the layers to training mode, which is the initial mode: dropout drops elements; batch norm uses the
-    /// batch's statistics and updates its running statistics. `DataParallel` calls this itself.
+    /// batch's statistics and updates its running statistics.
+    ///
+    /// `DataParallel` calls this itself.
     fn train(&self) {
         self.set_training(true);
     }
 
-    /// Switches the layers to evaluation mode: dropout does nothing, batch norm uses its running statistics. Gradients
-    /// are still recorded; [`no_grad`](crate::no_grad) turns them off.
+    /// Switches the layers to evaluation mode: dropout does nothing, batch norm uses its running statistics.
+    ///
+    /// Gradients are still recorded; [`no_grad`](crate::no_grad) turns them off.
     fn eval(&self) {
         self.set_training(false);
     }
 
     /// Keeps this module and its layers in evaluation mode (`true`), even if a net around them is switched to training
-    /// mode, for example by [`DataParallel::train_batch`](crate::DataParallel::train_batch). `false` ends this, and
-    /// switches them to training mode. A batch norm that is kept in evaluation mode has fixed statistics, as is usual
-    /// when a small part of a net is fine-tuned. Clones of the module are also kept.
+    /// mode, for example by [`DataParallel::train_batch`](crate::DataParallel::train_batch).
+    ///
+    /// `false` ends this, and switches them to training mode. A batch norm that is kept in evaluation mode has fixed
+    /// statistics, as is usual when a small part of a net is fine-tuned. Clones of the module are also kept.
     ///
     /// ```
     /// use anygpu::nn::{BatchNorm1d, Linear, Module, Sequential};
@@ -129,8 +137,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         all
     }
 
-    /// Returns all parameters, in order, for an optimiser. They share value and gradient with the module's own
-    /// parameters. A parameter that two layers share (a tied weight) is listed once.
+    /// Returns all parameters, in order, for an optimiser.
+    ///
+    /// They share value and gradient with the module's own parameters. A parameter that two layers share (a tied
+    /// weight) is listed once.
     fn parameters(&self) -> Vec<Tensor> {
         self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
     }
@@ -182,8 +192,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) that lists every name whose shape differs and, if
     /// `strict`, every name that only one side has. The same error, even if not `strict`, if none of the state's names
-    /// is in the module. If another prefix would make the names fit, the error says so. Device errors. On error, the
-    /// module is unchanged.
+    /// is in the module. If another prefix would make the names fit, the error says so. Also errors of the device. On
+    /// error, the module is unchanged.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -233,8 +243,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         Ok(self)
     }
 
-    /// Does the same as [`to`](Module::to), as a future. Use it in a browser, where moving a module from an adapter
-    /// would have to wait.
+    /// Asynchronous form of [`to`](Module::to). Use it in a browser, where moving a module from an adapter would have
+    /// to wait.
     ///
     /// # Errors
     /// The errors of [`to`](Module::to).
@@ -282,8 +292,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         relocate::to_(self, device)
     }
 
-    /// Returns an independent copy of the module, like PyTorch's `copy.deepcopy(net)`. Use it for target networks, for
-    /// averages of parameters, and for the best net so far. In contrast, a `clone` has the same parameters and buffers.
+    /// Returns an independent copy of the module, like PyTorch's `copy.deepcopy(net)`.
+    ///
+    /// Use it for target networks, for averages of parameters, and for the best net so far. In contrast, a `clone` has
+    /// the same parameters and buffers.
     ///
     /// The copy has its own parameters and buffers, on the same devices and of the same types. Frozen parameters stay
     /// frozen, and shared parameters stay shared between the same layers of the copy. The copy has no gradients, and
@@ -338,8 +350,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         found
     }
 
-    /// Returns this module under the name `""`, and all layers within it under their dotted names. A layer comes before
-    /// the layers within it. [`type_name`](ModuleClone::type_name) and `downcast_ref` return their types.
+    /// Returns this module under the name `""`, and all layers within it under their dotted names.
+    ///
+    /// A layer comes before the layers within it. [`type_name`](ModuleClone::type_name) and `downcast_ref` return their
+    /// types.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module, ReLU, Sequential};
@@ -359,8 +373,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         self.named_modules().into_iter().find(|(here, _)| here == name).map(|(_, module)| module)
     }
 
-    /// Calls `f` with every layer and finally with this module, outside the graph. The layers within a layer come
-    /// before it. Use it to initialise parameters with the functions of [`init`](super::init). The first error ends the traversal.
+    /// Calls `f` with every layer and finally with this module, outside the graph.
+    ///
+    /// The layers within a layer come before it. Use it to initialise parameters with the functions of
+    /// [`init`](super::init). The first error ends the traversal.
     ///
     /// # Errors
     /// Errors of `f`.
@@ -385,9 +401,11 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         crate::no_grad(|| layers::apply(self.as_module(), &mut f))
     }
 
-    /// Replaces the layer with this dotted name. In a [`Sequential`](super::Sequential) or a `Box<dyn Module>`, the new
-    /// layer may have any type; in a field, it must have the same type. The new layer stays on the device where it was
-    /// created, normally `cpu`. Call [`to`](Module::to) afterwards, and then create the optimiser.
+    /// Replaces the layer with this dotted name.
+    ///
+    /// In a [`Sequential`](super::Sequential) or a `Box<dyn Module>`, the new layer may have any type; in a field, it
+    /// must have the same type. The new layer stays on the device where it was created, normally `cpu`. Call
+    /// [`to`](Module::to) afterwards, and then create the optimiser.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such layer, or if the field has another
@@ -409,17 +427,19 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         layers::replace(self.as_module_mut(), name, layer)
     }
 
-    /// Freezes (`false`) or unfreezes (`true`) all parameters. A frozen parameter gets no gradient, and optimisers do
-    /// not update it. The parameters become other tensors over the same elements. Parameters that this method froze
-    /// become the same tensors as before when it unfreezes them, so their optimiser continues to work. For other
-    /// parameters, create the optimiser afterwards. To keep batch norm's running statistics, which are not parameters,
-    /// use [`keep_eval`](Module::keep_eval).
+    /// Freezes (`false`) or unfreezes (`true`) all parameters.
+    ///
+    /// A frozen parameter gets no gradient, and optimisers do not update it. The parameters become other tensors over
+    /// the same elements. Parameters that this method froze become the same tensors as before when it unfreezes them,
+    /// so their optimiser continues to work. For other parameters, create the optimiser afterwards. To keep batch
+    /// norm's running statistics, which are not parameters, use [`keep_eval`](Module::keep_eval).
     fn requires_grad_(&mut self, requires_grad: bool) {
         relocate::requires_grad_(self, requires_grad);
     }
 
-    /// Runs the module once on zeros of this shape, in evaluation mode and outside the graph. Returns a printable table
-    /// of the layers with their output shapes. See [`Summary`].
+    /// Runs the module once on zeros of this shape, in evaluation mode and outside the graph.
+    ///
+    /// Returns a printable table of the layers with their output shapes. See [`Summary`].
     ///
     /// # Errors
     /// The errors of [`forward`](Module::forward).

@@ -50,11 +50,12 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Creates a layer that normalises over the last dimensions, which have these sizes: one size, or several as a
-    /// tuple, an array, a slice or a vector.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes.
+    ///
+    /// The sizes are one number, or several as a tuple, an array, a slice or a vector.
     ///
     /// # Errors
-    /// If there is not enough memory for the parameters.
+    /// [`Error::OutOfMemory`] if there is not enough memory for the parameters.
     pub fn new(normalized_shape: impl Into<Shape>) -> Result<LayerNorm> {
         let normalized_shape = normalized_shape.into();
         let normalized_shape = normalized_shape.dims();
@@ -117,11 +118,12 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// Creates a layer that normalises over the last dimensions, which have these sizes: one size, or several as a tuple, an
-    /// array, a slice or a vector.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes.
+    ///
+    /// The sizes are one number, or several as a tuple, an array, a slice or a vector.
     ///
     /// # Errors
-    /// If there is not enough memory for the parameters.
+    /// [`Error::OutOfMemory`] if there is not enough memory for the parameters.
     pub fn new(normalized_shape: impl Into<Shape>) -> Result<RMSNorm> {
         let normalized_shape = normalized_shape.into();
         let normalized_shape = normalized_shape.dims();
@@ -235,7 +237,7 @@ macro_rules! batch_norm {
             /// Creates a layer for inputs with `channels` channels.
             ///
             /// # Errors
-            /// If there is not enough memory for the parameters.
+            /// [`Error::OutOfMemory`] if there is not enough memory for the parameters.
             pub fn new(channels: usize) -> Result<$name> {
                 Ok($name {
                     weight: ones(&[channels])?,

@@ -5,8 +5,9 @@ use super::{Child, Module, ReLU, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Layers applied one after another: y = fₖ(… f₂(f₁(x))). Parameters have the prefix of their layer's name:
-/// `fc1.weight`.
+/// Layers applied one after another: y = fₖ(… f₂(f₁(x))).
+///
+/// Parameters have the prefix of their layer's name: `fc1.weight`.
 ///
 /// The input is passed to the first layer. Each layer has a unique name, given to [`add`](Sequential::add), or its
 /// index with [`push`](Sequential::push), as in PyTorch's `nn.Sequential(a, b)`. `net["fc1"]` and `net[0]` are layers.
@@ -45,9 +46,10 @@ impl Sequential {
         Sequential::default()
     }
 
-    /// Appends a layer. If its name is taken, empty, or contains a dot, the layer is not appended and
-    /// [`forward`](Module::forward) returns the error. [`add_module`](Sequential::add_module) returns the error
-    /// immediately.
+    /// Appends a layer.
+    ///
+    /// If its name is taken, empty, or contains a dot, the layer is not appended and [`forward`](Module::forward)
+    /// returns the error. [`add_module`](Sequential::add_module) returns the error immediately.
     #[must_use]
     pub fn add(mut self, name: impl Into<String>, layer: impl Module) -> Sequential {
         if let Err(error) = self.add_module(name, layer) {

@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::ops::Interpolation;
 use crate::tensor::Tensor;
 
-/// The identity: returns its input. Use it to replace a layer that you want to remove.
+/// The identity: returns its input.
+///
+/// Use it to replace a layer that you want to remove.
 ///
 /// # Example
 /// ```
@@ -53,8 +55,9 @@ impl Module for Flatten {
     }
 }
 
-/// In training, sets each element to zero with probability p and scales the others to `x / (1 − p)`. In evaluation
-/// ([`Module::eval`]), it is the identity. Inputs may have any shape: see [`Tensor::dropout`].
+/// In training, sets each element to zero with probability p and scales the others to `x / (1 − p)`.
+///
+/// In evaluation ([`Module::eval`]), it is the identity. Inputs may have any shape: see [`Tensor::dropout`].
 ///
 /// # Example
 /// ```

@@ -64,7 +64,7 @@ impl StateDict {
         self.places.get(name).map(|&place| &self.entries[place].1)
     }
 
-    /// Removes and returns a tensor, for example of a layer with another shape. The others keep their order.
+    /// Removes the tensor with this name, and returns it if there was one. The others keep their order.
     pub fn remove(&mut self, name: &str) -> Option<Tensor> {
         let place = self.places.remove(name)?;
         self.places.values_mut().filter(|other| **other > place).for_each(|other| *other -= 1);
@@ -83,8 +83,9 @@ impl StateDict {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns the entries of the file that this state does not contain: their names, each with the reason, such as
-    /// complex numbers. They have the names that the tensors would have.
+    /// Returns the names of the entries of the file that were not read, each with the reason.
+    ///
+    /// A reason is, for example, that the numbers are complex.
     ///
     /// ```
     /// # use anygpu::nn::StateDict;
@@ -125,8 +126,6 @@ impl StateDict {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if two tensors would get the same name.
-    ///
-    /// [`load_state_dict`]: super::Module::load_state_dict
     ///
     /// ```
     /// use anygpu::{Tensor, nn::StateDict};
@@ -182,7 +181,7 @@ impl StateDict {
     /// Returns the tensors on `device`. All tensors that are on the same other device are moved in one staged copy.
     ///
     /// # Errors
-    /// Device errors: out of memory, device lost.
+    /// [`Error::OutOfMemory`] or [`Error::DeviceLost`] of either device.
     pub fn to(&self, device: impl IntoDevice) -> Result<StateDict> {
         let device = device.into_device()?;
         let tensors: Vec<&Tensor> = self.entries.iter().map(|(_, tensor)| tensor).collect();
@@ -194,7 +193,7 @@ impl StateDict {
     /// for example.
     ///
     /// # Errors
-    /// If a device does not have enough memory for them.
+    /// [`Error::OutOfMemory`] if a device does not have enough memory for them.
     pub fn copied(&self) -> Result<StateDict> {
         let copies = self.iter().map(|(name, tensor)| Ok((name.to_string(), duplicate(&tensor.detach())?)));
         Ok(copies.collect::<Result<StateDict>>()?.skipping(self, |name| Some(name.to_owned())))

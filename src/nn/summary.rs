@@ -60,7 +60,9 @@ fn note(layer: Key, output: &Tensor) {
     });
 }
 
-/// The layers of a net with the output shape of each for one input: see [`Module::summary`]. `Display` prints a table.
+/// The layers of a net with the output shape of each for one input: see [`Module::summary`].
+///
+/// `Display` prints a table.
 ///
 /// Output shapes are recorded for the layers of this crate and for layers in a [`Sequential`](super::Sequential) or a
 /// `Box<dyn Module>`. A user-defined module that is a field of another has no recorded output, but the layers in it do.

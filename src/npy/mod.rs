@@ -102,8 +102,8 @@ fn bytes(op: &'static str, tensor: &Tensor) -> Result<Vec<u8>> {
 /// The element types are as in [`Tensor::from_npy`].
 ///
 /// # Errors
-/// [`Error::Data`] if the file cannot be read, is damaged, is compressed (by `numpy.savez_compressed`), or has an
-/// array that [`Tensor::from_npy`] refuses; a device error if there is not enough memory.
+/// [`Error::Data`] if the file cannot be read, is damaged, is compressed (by `numpy.savez_compressed`), or has an array
+/// that [`Tensor::from_npy`] refuses; [`Error::OutOfMemory`] if there is not enough memory.
 pub fn load_npz(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Vec<(String, Tensor)>> {
     let (path, device) = (path.as_ref(), device.into_device()?);
     let arrays = || -> Result<Vec<(String, Tensor)>, Fault> {
@@ -124,8 +124,9 @@ pub fn load_npz(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Vec<(
     arrays().map_err(|fault| error(path, fault))
 }
 
-/// Writes tensors with their names to a `.npz` file. The file is written completely or not at all. NumPy reads it
-/// with `numpy.load`.
+/// Writes tensors with their names to a `.npz` file.
+///
+/// The file is written completely or not at all. NumPy reads it with `numpy.load`.
 ///
 /// The element types are as in [`Tensor::save_npy`].
 ///
@@ -170,8 +171,8 @@ impl Tensor {
     /// `x.astype("float32")` before `numpy.save` does the same.
     ///
     /// # Errors
-    /// [`Error::Data`] if the file cannot be read, is damaged, or has elements of another type; a device error if there is
-    /// not enough memory.
+    /// [`Error::Data`] if the file cannot be read, is damaged, or has elements of another type; [`Error::OutOfMemory`]
+    /// if there is not enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -186,8 +187,9 @@ impl Tensor {
         read(path).and_then(|bytes| tensor(&bytes, &device)).map_err(|fault| error(path, fault))
     }
 
-    /// Writes this tensor to a `.npy` file. The file is written completely or not at all. NumPy reads it with
-    /// `numpy.load`.
+    /// Writes this tensor to a `.npy` file.
+    ///
+    /// The file is written completely or not at all. NumPy reads it with `numpy.load`.
     ///
     /// Elements keep their type. The exception is bf16, which NumPy does not have: it becomes `float32`, without
     /// rounding.

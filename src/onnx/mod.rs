@@ -117,8 +117,9 @@ fn detail(error: &Error) -> String {
     text.strip_prefix("onnx: ").unwrap_or(&text).to_owned()
 }
 
-/// Reads a model from a file. External data is read from files in the same folder. The model's tensors are on
-/// `cpu`.
+/// Reads a model from a file.
+///
+/// External data is read from files in the same folder. The model's tensors are on `cpu`.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the file cannot be read, is damaged, or needs something that is not supported. It

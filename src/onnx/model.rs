@@ -27,7 +27,9 @@ use crate::tensor::Tensor;
 /// Integer inputs on `cpu` with at most this many elements are values of the host, like shapes.
 const FEW: usize = 4096;
 
-/// A model that [`load`](super::load) has read. It is a [`Module`]: see the [module's documentation](super).
+/// A model that [`load`](super::load) has read.
+///
+/// It is a [`Module`]: see the [module's documentation](super).
 ///
 /// A model starts in evaluation mode, unlike a net of layers, since most files contain a trained model.
 ///
@@ -80,8 +82,9 @@ impl Model {
         &self.description.outputs
     }
 
-    /// Computes the outputs for inputs given by name, on the device of the model's parameters. If it has none, it
-    /// runs on the device of the first input that is not of 64-bit floats.
+    /// Computes the outputs for inputs given by name, on the device of the model's parameters.
+    ///
+    /// If the model has no parameters, it runs on the device of the first input that is not of 64-bit floats.
     ///
     /// Inputs have the type of [`ElementType::dtype`](super::ElementType::dtype). For integers, `u8` and `u32` are
     /// accepted too; for signed integers also `i32`, and for 64-bit floats also `f32`. Inputs of integers, bools

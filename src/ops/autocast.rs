@@ -21,10 +21,11 @@ fn set_products() -> Option<DType> {
     PRODUCTS.get()
 }
 
-/// Runs `f` with matrix products and convolutions of halves, like PyTorch's `autocast`. Their f32 operands are rounded
-/// to `dtype`: `F16` or `BF16`. `F32` turns off an outer `autocast`. This applies to the calling thread and to the
-/// threads that work for it: the threads of a [`DataParallel`](crate::DataParallel) and of a
-/// [`DataLoader`](crate::data::DataLoader).
+/// Runs `f` with matrix products and convolutions in 16-bit floats, like PyTorch's `autocast`.
+///
+/// The f32 operands of these ops are rounded to `dtype`: `F16` or `BF16`. `F32` turns off an outer `autocast`. This
+/// applies to the calling thread and to the threads that work for it: the threads of a
+/// [`DataParallel`](crate::DataParallel) and of a [`DataLoader`](crate::data::DataLoader).
 ///
 /// Parameters stay f32, and their gradients are f32. Softmax, sums, means and losses convert halves to f32 and return
 /// f32. All other ops compute in the type of their inputs, or in f32 if halves and f32 are combined. Run the forward

@@ -17,8 +17,9 @@ pub struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// Returns the inputs. They are outside the graph, unless the gradient needs a gradient itself
-    /// ([`GradOptions::create_graph`]).
+    /// Returns the inputs of the op, in order.
+    ///
+    /// They are outside the graph, unless the gradient is computed with [`GradOptions::create_graph`].
     ///
     /// [`GradOptions::create_graph`]: crate::GradOptions::create_graph
     #[must_use]
@@ -26,7 +27,9 @@ impl Backward<'_> {
         self.inputs
     }
 
-    /// Returns the result of the op. It is outside the graph under the same condition as the inputs.
+    /// Returns the result of the op.
+    ///
+    /// It is outside the graph if the [`inputs`](Backward::inputs) are.
     #[must_use]
     pub fn output(&self) -> &Tensor {
         self.output

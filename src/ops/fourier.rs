@@ -231,7 +231,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the last dimension does not have size 2 or is `dim`, if there is no dimension
-    /// `dim`, or if n is 0. [`Error::DTypeMismatch`] unless the tensor is of f32 or f64. NaN and infinities are not an
+    /// `dim`, or if n is 0. [`Error::DTypeMismatch`] unless the tensor is f32 or f64. NaN and infinities are not an
     /// error; the result is NaN.
     ///
     /// ```
@@ -270,7 +270,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or if n is 0; [`Error::DTypeMismatch`] unless the
-    /// tensor is of f32 or f64.
+    /// tensor is f32 or f64.
     ///
     /// ```
     /// # use anygpu::Tensor;

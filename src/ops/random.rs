@@ -182,8 +182,10 @@ pub(crate) fn dropout_from((stream, skip): (Stream, usize), x: &Tensor, p: f32) 
 
 impl Tensor {
     /// Replaces each element by 0 with probability `p`, and by `x / (1 − p)` otherwise, so that the expected value does
-    /// not change. The shape and the type stay the same. If `training` is false, returns the same tensor. (Srivastava
-    /// et al., "Dropout", 2014.)
+    /// not change.
+    ///
+    /// The shape and the type stay the same. If `training` is false, returns the same tensor. (Srivastava et al.,
+    /// "Dropout", 2014.)
     ///
     /// Which elements are replaced depends only on the generator of [`manual_seed`](crate::manual_seed), on every
     /// device.

@@ -195,6 +195,7 @@ fn quarantined(gpu: &Gpu) -> Result<Vec<String>> {
 
 impl Device {
     /// Returns the kernel variants that compute wrong numbers on this device, each as `family/variant: what is wrong`.
+    ///
     /// The device does not use them. The list is empty for `cpu`.
     ///
     /// Before its first use on a device, a variant is tried there on a small input. If it fails, it is put in

@@ -4,7 +4,9 @@ use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
-/// Adadelta (Zeiler, 2012), as in PyTorch. Each step, for each parameter p with gradient g:
+/// Adadelta (Zeiler, 2012), as in PyTorch.
+///
+/// Each step, for each parameter p with gradient g:
 ///
 /// d ← g + λ p,  v ← ρ v + (1 − ρ) d²,  δ ← √(u + ε) / √(v + ε) · d,  u ← ρ u + (1 − ρ) δ²,  p ← p − lr δ        (λ: weight decay)
 ///
@@ -32,7 +34,8 @@ pub struct Adadelta {
 }
 
 impl Adadelta {
-    /// Creates Adadelta with learning rate `lr` (PyTorch's default is 1), ρ = 0.9, ε = 1e-6 and no weight decay.
+    /// Creates an Adadelta optimiser with learning rate `lr` (PyTorch's default is 1), ρ = 0.9, ε = 1e-6 and no weight
+    /// decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Adadelta {
         let state = OptimizerState::new("Adadelta", parameters);
         Adadelta { state, rate: lr, rho: 0.9, decay: 0.0, eps: 1e-6 }

@@ -4,7 +4,9 @@ use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
-/// Adagrad (Duchi et al., 2011), as in PyTorch. Step t, for each parameter p with gradient g:
+/// Adagrad (Duchi et al., 2011), as in PyTorch.
+///
+/// Step t, for each parameter p with gradient g:
 ///
 /// d ← g + λ p,  s ← s + d²,  p ← p − lr / (1 + (t − 1) η) · d / (√s + ε)        (λ: weight decay, η: decay of the rate)
 ///
@@ -32,8 +34,8 @@ pub struct Adagrad {
 }
 
 impl Adagrad {
-    /// Creates Adagrad with learning rate `lr` (PyTorch's default is 0.01), ε = 1e-10, no decay of the learning rate
-    /// and no weight decay.
+    /// Creates an Adagrad optimiser with learning rate `lr` (PyTorch's default is 0.01), ε = 1e-10, no decay of the
+    /// learning rate and no weight decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Adagrad {
         let state = OptimizerState::new("Adagrad", parameters);
         Adagrad { state, rate: lr, rate_decay: 0.0, decay: 0.0, eps: 1e-10 }

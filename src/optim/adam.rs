@@ -131,8 +131,8 @@ adam! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     Adam,
-    /// Creates Adam with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and no weight
-    /// decay.
+    /// Creates an Adam optimiser with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and
+    /// no weight decay.
     , 0.0, false
 }
 
@@ -152,7 +152,7 @@ adam! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     AdamW,
-    /// Creates AdamW with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and a weight decay
-    /// of 0.01.
+    /// Creates an AdamW optimiser with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8,
+    /// and a weight decay of 0.01.
     , 0.01, true
 }

@@ -74,15 +74,17 @@ fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
     Ok(norm)
 }
 
-/// Scales all gradients by one factor so that their joint norm is at most `max_norm`. Like PyTorch's `clip_grad_norm_`,
-/// it multiplies each by min(1, `max_norm` / (norm + 1e-6)). Returns the norm before scaling, a scalar.
+/// Scales all gradients by one factor so that their joint norm is at most `max_norm`.
+///
+/// The factor is min(1, `max_norm` / (norm + 1e-6)), as in PyTorch's `clip_grad_norm_`. Returns the norm before
+/// scaling, as a scalar.
 ///
 /// Each replica of [`Parameters`] is scaled by its own norm; the norm of the first replica is returned. If the
 /// parameters of a replica are on one device, nothing is read back or waited for. If they are on several, one number
 /// per device is transferred through the host. If the norm is not finite, the gradients become non-finite.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if `max_norm` is negative or NaN; device errors.
+/// [`Error::InvalidArgument`] if `max_norm` is negative or NaN; errors of the device.
 ///
 /// ```
 /// use anygpu::{Tensor, optim};
@@ -107,10 +109,12 @@ pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Resul
     })
 }
 
-/// Clamps every element of all gradients to ±`clip_value`, like PyTorch's `clip_grad_value_`. Nothing is read back.
+/// Clamps every element of all gradients to ±`clip_value`, like PyTorch's `clip_grad_value_`.
+///
+/// Nothing is read back.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if `clip_value` is negative or NaN; device errors.
+/// [`Error::InvalidArgument`] if `clip_value` is negative or NaN; errors of the device.
 ///
 /// ```
 /// use anygpu::{Tensor, optim};

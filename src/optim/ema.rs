@@ -60,8 +60,9 @@ struct Run {
 }
 
 impl Ema {
-    /// Creates the averages of all parameters of a module, which start with the current parameters. `decay` is the
-    /// share of the earlier average in each update, usually from 0.99 to 0.9999.
+    /// Creates the averages of all parameters of a module, which start with the current parameters.
+    ///
+    /// `decay` is the share of the earlier average in each update, usually from 0.99 to 0.9999.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless the decay is from 0 to 1, if the module has no parameters, or if a parameter
@@ -105,7 +106,7 @@ impl Ema {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the module was moved, or given to [`DataParallel`](crate::DataParallel), after the
-    /// averages were created, because it then has other parameters; device errors.
+    /// averages were created, because it then has other parameters; errors of the device.
     pub fn update(&mut self) -> Result<()> {
         still_trained(NAME, &self.all, 0, "make the averages from the net")?;
         crate::no_grad(|| {
@@ -131,11 +132,12 @@ impl Ema {
         self.updates
     }
 
-    /// Exchanges the averages with the parameters, and the copies of buffers with the buffers. A second call restores
-    /// both. Do not train or [`update`](Ema::update) in between.
+    /// Exchanges the averages with the parameters, and the copies of the buffers with the buffers.
+    ///
+    /// A second call restores both. Do not train or call [`update`](Ema::update) between the two calls.
     ///
     /// # Errors
-    /// Device errors.
+    /// Errors of the device, such as [`Error::DeviceLost`] and [`Error::OutOfMemory`].
     pub fn swap(&mut self) -> Result<()> {
         let exchange = |a: &Tensor, b: &Tensor| {
             let kept = a.copy()?;
@@ -182,7 +184,7 @@ impl Ema {
     /// updates as `n_averaged`.
     ///
     /// # Errors
-    /// If there is not enough memory for the number.
+    /// [`Error::OutOfMemory`] if there is not enough memory for the number.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -205,8 +207,8 @@ impl Ema {
     /// Loads a state that [`state_dict`](Ema::state_dict) returned, from any device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a tensor is missing, has another shape or is not known here; device errors. On error, the
-    /// averages are unchanged.
+    /// [`Error::InvalidArgument`] if a tensor is missing, has another shape or is not known here; errors of the device.
+    /// On error, the averages are unchanged.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let refused = |detail: String| Error::argument(NAME, format!("{detail}; the averages are unchanged"));
         let own = self.averages()?;

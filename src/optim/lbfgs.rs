@@ -109,9 +109,10 @@ fn largest(x: &Tensor) -> Result<f64> {
 }
 
 impl LBFGS {
-    /// Creates L-BFGS with learning rate `lr` (PyTorch's default is 1) and PyTorch's other defaults: at most 20
-    /// iterations per step, a history of 100 iterations, a tolerance of 1e-7 for gradients and of 1e-9 for changes, and
-    /// no line search.
+    /// Creates an L-BFGS optimiser with learning rate `lr` (PyTorch's default is 1) and PyTorch's other defaults.
+    ///
+    /// These are at most 20 iterations per step, a history of 100 iterations, a tolerance of 1e-7 for gradients and of
+    /// 1e-9 for changes, and no line search.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> LBFGS {
         LBFGS {
             state: OptimizerState::new(NAME, parameters),
@@ -171,13 +172,15 @@ impl LBFGS {
         self
     }
 
-    /// Makes up to [`max_iter`](LBFGS::max_iter) iterations. Each call of `loss` must recompute the loss and the
-    /// gradients, and return the loss. Returns the loss before the step.
+    /// Makes up to [`max_iter`](LBFGS::max_iter) iterations.
+    ///
+    /// Each call of `loss` must recompute the loss and the gradients, and return the loss. Returns the loss before the
+    /// step.
     ///
     /// # Errors
     /// The errors of `loss`; [`Error::InvalidArgument`] if `loss` does not return a scalar, and for the settings and
-    /// the parameters that [`SGD::step`](super::SGD::step) refuses; device errors. On error, parameters and state are
-    /// as before the step.
+    /// the parameters that [`SGD::step`](super::SGD::step) refuses; errors of the device. On error, parameters and
+    /// state are as before the step.
     pub fn step(&mut self, mut loss: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
         check(NAME, self)?;
         if self.history == 0 {

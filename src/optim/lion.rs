@@ -4,7 +4,9 @@ use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
-/// Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023). Each step, for each parameter p with gradient g:
+/// Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023).
+///
+/// Each step, for each parameter p with gradient g:
 ///
 /// p ← p − lr λ p,  p ← p − lr · sign(β₁ m + (1 − β₁) g),  m ← β₂ m + (1 − β₂) g        (λ: weight decay)
 ///
@@ -32,7 +34,8 @@ pub struct Lion {
 }
 
 impl Lion {
-    /// Creates Lion with learning rate `lr` (the paper's default is 0.0001), β = 0.9 and 0.99, and no weight decay.
+    /// Creates a Lion optimiser with learning rate `lr` (the paper's default is 0.0001), β = 0.9 and 0.99, and no
+    /// weight decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Lion {
         let state = OptimizerState::new("Lion", parameters);
         Lion { state, rate: lr, betas: [0.9, 0.99], decay: 0.0 }

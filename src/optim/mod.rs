@@ -71,9 +71,10 @@ pub trait Optimizer {
     fn step(&mut self) -> Result<()>;
 
     /// Checks the settings and the gradients like [`step`](Optimizer::step), and allocates the state that the step
-    /// needs, without an update. Use it if several optimisers must all step, or none. It is not an error here if no
-    /// parameter has a gradient, because the parameters of another optimiser may have gradients. The default does
-    /// nothing.
+    /// needs, without an update.
+    ///
+    /// Use it if several optimisers must all step, or none. It is not an error here if no parameter has a gradient,
+    /// because the parameters of another optimiser may have gradients. The default does nothing.
     ///
     /// # Errors
     /// The errors of [`step`](Optimizer::step), except that the device may still be lost later.
@@ -94,22 +95,26 @@ pub trait Optimizer {
     fn set_lr(&mut self, lr: f32);
 
     /// Returns the optimiser's state under PyTorch's names, joined by dots: `state.0.step`, `state.0.exp_avg` and so on
-    /// for parameter 0, and settings such as `param_groups.0.lr`. The tensors share their elements with the optimiser's
-    /// tensors. With several replicas, returns the state of the first one; the others are equal.
+    /// for parameter 0, and settings such as `param_groups.0.lr`.
+    ///
+    /// The tensors share their elements with the optimiser's tensors. With several replicas, returns the state of the
+    /// first one; the others are equal.
     ///
     /// # Errors
-    /// If there is not enough memory for the numbers.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory for the numbers.
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Loads a state, including the settings such as the learning rate. The state may come from this or another device,
-    /// or from PyTorch ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)). Every replica of
+    /// Loads a state, including the settings such as the learning rate.
+    ///
+    /// The state may come from this or another device, or from PyTorch
+    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)). Every replica of
     /// [`parameters`](Optimizer::parameters) gets the same state, regardless of the number of replicas that it was
     /// saved from.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state belongs to another kind of optimiser, is
-    /// empty or incomplete, has another number of parameter groups ([`ParamGroups`]), or has a different number or different
-    /// shapes of parameters; device errors. On error, the optimiser is unchanged.
+    /// empty or incomplete, has another number of parameter groups ([`ParamGroups`]), or has a different number or
+    /// different shapes of parameters; errors of the device. On error, the optimiser is unchanged.
     ///
     /// ```
     /// use anygpu::optim::{Adam, Optimizer};
@@ -155,8 +160,8 @@ macro_rules! optimizer {
             ///   created. The net would not learn.
             ///
             /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
-            /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter; device
-            /// errors.
+            /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter; errors
+            /// of the device.
             pub fn step(&mut self) -> Result<()> {
                 let rule = self.rule()?;
                 self.state.step(&rule)

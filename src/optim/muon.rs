@@ -11,7 +11,9 @@ use crate::tensor::Tensor;
 const NAME: &str = "Muon";
 
 /// Muon (Jordan et al., 2024), as in PyTorch: momentum with an orthogonalised direction, for the matrices of hidden
-/// layers. Each step, for each parameter `p: [A, B]` with gradient g:
+/// layers.
+///
+/// Each step, for each parameter `p: [A, B]` with gradient g:
 ///
 /// m ← μ m + (1 − μ) g,  u ← μ m + (1 − μ) g with Nesterov's momentum, else m,  p ← p − lr λ p − lr · r · O(u)
 ///
@@ -82,8 +84,8 @@ impl MuonRate {
 }
 
 impl Muon {
-    /// Creates Muon with learning rate `lr` (PyTorch's default is 0.001), a weight decay of 0.1, Nesterov's momentum of 0.95, and five
-    /// iterations with the coefficients 3.4445, −4.775 and 2.0315.
+    /// Creates a Muon optimiser with learning rate `lr` (PyTorch's default is 0.001), a weight decay of 0.1, Nesterov's
+    /// momentum of 0.95, and five iterations with the coefficients 3.4445, −4.775 and 2.0315.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Muon {
         let options = Options {
             decay: 0.1,

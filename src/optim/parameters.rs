@@ -104,7 +104,9 @@ impl Parameters {
     }
 
     /// Returns the parameters of the first replica for which `keep` returns true, and the parameters at the same
-    /// positions in the other replicas. Use it for an optimiser of a part of a net.
+    /// positions in the other replicas.
+    ///
+    /// Use it for an optimiser of a part of a net.
     #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(&Tensor) -> bool) -> Parameters {
         let kept: Vec<bool> = self.first_replica().iter().map(&mut keep).collect();

@@ -2,8 +2,9 @@ use super::scheduler::{named, named_count};
 use super::{LRScheduler, Optimizer};
 use crate::error::Result;
 
-/// Lowers the learning rate when a metric stops improving, like PyTorch's `ReduceLROnPlateau`: after more than
-/// `patience` steps without an improvement, the rate is multiplied by `factor`.
+/// Lowers the learning rate when a metric stops improving, like PyTorch's `ReduceLROnPlateau`.
+///
+/// After more than `patience` steps without an improvement, the rate is multiplied by `factor`.
 ///
 /// ```
 /// use anygpu::Tensor;

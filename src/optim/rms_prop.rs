@@ -4,7 +4,9 @@ use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
-/// RMSprop (Hinton's lectures, 2012), as in PyTorch. Each step, for each parameter p with gradient g:
+/// RMSprop (Hinton's lectures, 2012), as in PyTorch.
+///
+/// Each step, for each parameter p with gradient g:
 ///
 /// d ← g + λ p,  v ← α v + (1 − α) d²,  b ← μ b + d / (√v + ε),  p ← p − lr b        (μ: momentum, λ: weight decay)
 ///
@@ -32,8 +34,8 @@ pub struct RMSprop {
 }
 
 impl RMSprop {
-    /// Creates RMSprop with learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no momentum and no
-    /// weight decay.
+    /// Creates an RMSprop optimiser with learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no
+    /// momentum and no weight decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> RMSprop {
         let state = OptimizerState::new("RMSprop", parameters);
         RMSprop { state, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }

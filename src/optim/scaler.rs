@@ -6,10 +6,11 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Scales losses so that small gradients do not underflow in f16, like PyTorch's `GradScaler`. The loss is multiplied
-/// by the scale before the backward pass, and the gradients are divided by it before the optimiser's step. If a
-/// gradient is not finite, the step is skipped and the scale is halved. After 2 000 steps in a row without a skip, the
-/// scale is doubled. The initial scale is 65 536.
+/// Scales losses so that small gradients do not underflow in f16, like PyTorch's `GradScaler`.
+///
+/// The loss is multiplied by the scale before the backward pass, and the gradients are divided by it before the
+/// optimiser's step. If a gradient is not finite, the step is skipped and the scale is halved. After 2 000 steps in a
+/// row without a skip, the scale is doubled. The initial scale is 65 536.
 ///
 /// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have equal
 /// gradients, so only the first replica is checked. With `DataParallel`, multiply the loss by
@@ -144,7 +145,7 @@ impl GradScaler {
     /// Returns the loss times the scale, as f32: call `backward` on it.
     ///
     /// # Errors
-    /// Device errors.
+    /// Errors of the device, such as [`Error::DeviceLost`] and [`Error::OutOfMemory`].
     pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
         loss.to_dtype(DType::F32)?.mul(self.scale)
     }
@@ -154,7 +155,7 @@ impl GradScaler {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this optimiser was already unscaled since the last [`update`](GradScaler::update);
-    /// device errors.
+    /// errors of the device.
     pub fn unscale(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
         let optimizer_id = identity(optimizer);
         if self.unscaled.iter().any(|unscaled| unscaled.optimizer == optimizer_id) {
@@ -210,7 +211,7 @@ impl GradScaler {
     /// If there was no step, the scale is unchanged.
     ///
     /// # Errors
-    /// Device errors.
+    /// Errors of the device, such as [`Error::DeviceLost`] and [`Error::OutOfMemory`].
     pub fn update(&mut self) -> Result<()> {
         let mut finite = true;
         for unscaled in &mut self.unscaled {

@@ -6,8 +6,9 @@ use std::fmt;
 use super::{Optimizer, Scheduler};
 use crate::error::{Error, Result};
 
-/// A learning rate as a function of the number of completed steps. The caller decides whether a step is an epoch or a
-/// batch.
+/// A learning rate as a function of the number of completed steps.
+///
+/// The caller decides whether a step is an epoch or a batch.
 ///
 /// Schedules are values: combine them ([`SequentialLR`], [`warmup`](Schedule::warmup)), then
 /// [`start`](Schedule::start) one for an optimiser.
@@ -31,7 +32,9 @@ pub trait Schedule: fmt::Debug + Send + Sync + 'static {
     fn lr(&self, base: f64, steps: u64) -> f64;
 
     /// Returns this schedule after a warm-up of `steps` steps, in which the rate rises linearly from
-    /// `start_factor · base`. This equals PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
+    /// `start_factor · base`.
+    ///
+    /// This equals PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
     fn warmup(self, steps: u64, start_factor: f64) -> SequentialLR
     where
         Self: Sized,
@@ -138,8 +141,10 @@ impl Schedule for ExponentialLR {
     }
 }
 
-/// Half a cosine from the base to a minimum rate: min + (base − min) · (1 + cos(π · steps / t_max)) / 2 (Loshchilov &
-/// Hutter, "SGDR", 2017, without restarts). After `t_max` steps, it rises again, as in PyTorch.
+/// Half a cosine from the base to a minimum rate.
+///
+/// The rate is min + (base − min) · (1 + cos(π · steps / t_max)) / 2 (Loshchilov & Hutter, "SGDR", 2017, without
+/// restarts). After `t_max` steps, it rises again, as in PyTorch.
 ///
 /// ```
 /// use anygpu::optim::{CosineAnnealingLR, Schedule};
@@ -239,8 +244,10 @@ impl Schedule for LambdaLR {
 }
 
 /// A rise to a maximum rate and a fall to nearly 0, both along half a cosine, in one run of known length (Smith &
-/// Topin, "Super-convergence", 2019). A step is a batch, not an epoch. The momentum is not changed, as in PyTorch's
-/// `OneCycleLR` with `cycle_momentum=False`. After the last step, the rate stays constant.
+/// Topin, "Super-convergence", 2019).
+///
+/// A step is a batch, not an epoch. The momentum is not changed, as in PyTorch's `OneCycleLR` with
+/// `cycle_momentum=False`. After the last step, the rate stays constant.
 ///
 /// ```
 /// use anygpu::optim::{OneCycleLR, Schedule};
@@ -312,7 +319,9 @@ impl Schedule for OneCycleLR {
     }
 }
 
-/// Several schedules one after another. Each counts its steps from its own start.
+/// Several schedules one after another.
+///
+/// Each counts its steps from its own start.
 ///
 /// ```
 /// use anygpu::optim::{ExponentialLR, LinearLR, Schedule, SequentialLR};

@@ -32,9 +32,11 @@ pub trait LRScheduler {
     /// Returns the progress of the scheduler as named numbers. Its settings are not included.
     fn state(&self) -> Vec<(String, f64)>;
 
-    /// Restores the state of a scheduler with the same settings. The optimiser's rate is not changed, since it is part
-    /// of the optimiser's state. [`Schedule::start`] sets the rate, so either start the scheduler before restoring the
-    /// optimiser, or call [`resume`](LRScheduler::resume), in any order.
+    /// Restores the state of a scheduler with the same settings.
+    ///
+    /// The optimiser's rate is not changed, since it is part of the optimiser's state. [`Schedule::start`] sets the
+    /// rate, so either start the scheduler before restoring the optimiser, or call [`resume`](LRScheduler::resume), in
+    /// any order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a number is missing or invalid. On error, the scheduler is unchanged.

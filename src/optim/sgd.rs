@@ -4,8 +4,9 @@ use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
-/// Stochastic gradient descent with momentum, as in PyTorch. Each [`step`](SGD::step), for each parameter p with
-/// gradient g:
+/// Stochastic gradient descent with momentum, as in PyTorch.
+///
+/// Each [`step`](SGD::step), for each parameter p with gradient g:
 ///
 /// d ← g + λ p,  v ← μ v + (1 − τ) d,  p ← p − lr v        (μ: momentum, λ: weight decay, τ: dampening)
 ///
@@ -40,7 +41,8 @@ pub struct SGD {
 }
 
 impl SGD {
-    /// Creates plain gradient descent with learning rate `lr`. A parameter that occurs twice is updated once.
+    /// Creates an SGD optimiser with learning rate `lr`, without momentum and weight decay. A parameter that occurs
+    /// twice is updated once.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> SGD {
         let state = OptimizerState::new("SGD", parameters);
         SGD { state, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }

@@ -15,8 +15,9 @@ const MORE_AGAIN: u32 = 500;
 /// long as its copies and a sample.
 const AGAIN: f64 = 20.0;
 
-/// How [`DataParallel`](super::DataParallel) splits a batch. The step is the same for every split, apart from rounding,
-/// because gradients are averaged by the number of samples.
+/// How [`DataParallel`](super::DataParallel) splits a batch.
+///
+/// The step is the same for every split, apart from rounding, because gradients are averaged by the number of samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Shares {
     /// Splits by measured times, so that all devices finish at the same time. Two times are measured for each device:
@@ -272,17 +273,18 @@ impl Balance {
 }
 
 impl DataParallel {
-    /// Returns what [`Shares::Measured`](super::Shares::Measured) knows about the devices, for a checkpoint. Give it to
-    /// [`load_balance_state`](DataParallel::load_balance_state) when a run is resumed: batches are then split as
-    /// before.
+    /// Returns the measurements of [`Shares::Measured`](super::Shares::Measured), for a checkpoint.
+    ///
+    /// Give them to [`load_balance_state`](DataParallel::load_balance_state) when a run is resumed: batches are then
+    /// split as before.
     #[must_use]
     pub fn balance_state(&self) -> Vec<(String, f64)> {
         let roster = lock(&self.roster);
         roster.balance.state(&roster.names())
     }
 
-    /// Loads what [`balance_state`](DataParallel::balance_state) returned, for the devices of the same names. Entries
-    /// for other devices are ignored.
+    /// Restores the measurements that [`balance_state`](DataParallel::balance_state) returned, for the devices of the
+    /// same names. Entries for other devices are ignored.
     ///
     /// ```
     /// # use anygpu::{DataParallel, Device, nn::Linear};

@@ -104,8 +104,8 @@ pub struct DataParallel {
 impl DataParallel {
     /// Creates replicas of `net` on `devices`, with [`Shares::Measured`].
     ///
-    /// A device has one replica. For several on one adapter or on the CPU, as in tests of code for several devices, use
-    /// logical devices: `soft:0/0` and `soft:0/1`, `cpu/0` and `cpu/1`.
+    /// Each device has one replica. To test code for several devices on one machine, use several logical devices of one
+    /// adapter or of the CPU: `soft:0/0` and `soft:0/1`, or `cpu/0` and `cpu/1`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `devices` is empty or contains a device twice; the errors of opening the devices.
@@ -148,10 +148,11 @@ impl DataParallel {
     }
 
     /// Treats the result of a loss function as a *sum* over samples: the losses of the devices are added, as one device
-    /// would add the losses of the whole batch. A term that does not depend on the samples, such as a penalty on
-    /// parameters, is then added once per device: for a loss with such a term, return a mean instead. Without this call,
-    /// the result is treated as a mean, and losses with [`Reduction::Sum`](crate::nn::Reduction::Sum) are an error with
-    /// several devices.
+    /// would add the losses of the whole batch.
+    ///
+    /// A term that does not depend on the samples, such as a penalty on parameters, is then added once per device: for
+    /// a loss with such a term, return a mean instead. Without this call, the result is treated as a mean, and losses
+    /// with [`Reduction::Sum`](crate::nn::Reduction::Sum) are an error with several devices.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear, Reduction};
@@ -182,9 +183,10 @@ impl DataParallel {
         Ok(self)
     }
 
-    /// Sets the size in bytes of the buckets in which gradients are read from several devices. The default is 4 MiB. A
-    /// bucket is read while backward computes the next ones. A gradient that is larger than a bucket has a bucket of
-    /// its own. The results do not depend on the size.
+    /// Sets the size in bytes of the buckets in which gradients are read from several devices.
+    ///
+    /// The default is 4 MiB. A bucket is read while backward computes the next ones. A gradient that is larger than a
+    /// bucket has a bucket of its own. The results do not depend on the size.
     ///
     /// ```
     /// # use anygpu::{DataParallel, Device, nn::Linear};
@@ -199,6 +201,7 @@ impl DataParallel {
     }
 
     /// Sets how long a device may take for its part of a step or a prediction before the call is repeated without it.
+    ///
     /// The default is 10 minutes. The first step includes the compilation of kernels. Has no effect with one device.
     ///
     /// ```
@@ -215,8 +218,10 @@ impl DataParallel {
         self
     }
 
-    /// Returns the fraction of the next batch that each device gets; the fractions add up to 1. A device has 0 if it is
-    /// left out, or if its copies take longer than the other devices' steps ([`Shares::Measured`]).
+    /// Returns the fraction of the next batch that each device gets; the fractions add up to 1.
+    ///
+    /// A device has 0 if it is left out, or if its copies take longer than the other devices' steps
+    /// ([`Shares::Measured`]).
     pub fn shares(&self) -> Vec<f64> {
         lock(&self.roster).balance.weights()
     }
@@ -226,8 +231,9 @@ impl DataParallel {
         lock(&self.roster).devices.clone()
     }
 
-    /// Returns the trained net: on the host if there are several devices, otherwise on the only device. Its `forward`
-    /// does not use several devices: use [`predict`](DataParallel::predict) for that.
+    /// Returns the trained net: on the host if there are several devices, otherwise on the only device.
+    ///
+    /// Its `forward` does not use several devices: use [`predict`](DataParallel::predict) for that.
     pub fn module(&self) -> &dyn Module {
         &*self.host.net
     }

@@ -119,6 +119,7 @@ impl SampleDims {
 
 impl DataParallel {
     /// Sets the sample dimension of each input, along which the input is split: one for each input of a call, in order.
+    ///
     /// The last one holds for further inputs. The default is 0. `[1, 0]` is for sequences `[T, N, ..]` with labels
     /// `[N]`.
     ///
@@ -146,8 +147,9 @@ impl DataParallel {
     }
 
     /// Sets the sample dimension of each output of [`predict_with`](DataParallel::predict_with) and
-    /// [`predict`](DataParallel::predict), in order. The last one holds for further outputs. `[0, 1]` is for outputs
-    /// `[N, ..]` and states `[layers, N, H]`.
+    /// [`predict`](DataParallel::predict), in order.
+    ///
+    /// The last one holds for further outputs. `[0, 1]` is for outputs `[N, ..]` and states `[layers, N, H]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dims` is empty.

@@ -71,8 +71,9 @@ impl DataParallel {
         self.each_replica(|net| net.eval());
     }
 
-    /// Calls `f` with the net of each device, and with the net on the host if there are several devices. Use it to
-    /// switch the modes of layers. Do not change values in it: write the trained values through
+    /// Calls `f` with the net of each device, and with the net on the host if there are several devices.
+    ///
+    /// Use it to switch the modes of layers. Do not change values in it: write the trained values through
     /// [`module`](DataParallel::module).
     ///
     /// ```
@@ -90,9 +91,10 @@ impl DataParallel {
     }
 
     /// Returns the net's output for `input: [N, ..]` in its current mode, on
-    /// [`output_device`](DataParallel::output_device). A new net is in training mode;
-    /// [`train_batch`](DataParallel::train_batch) and [`predict`](DataParallel::predict) switch the mode. The input is
-    /// split among the devices as in training.
+    /// [`output_device`](DataParallel::output_device).
+    ///
+    /// A new net is in training mode; [`train_batch`](DataParallel::train_batch) and [`predict`](DataParallel::predict)
+    /// switch the mode. The input is split among the devices as in training.
     ///
     /// With one device, the output is in the graph, as with a plain module. With several devices it is not, because
     /// only `train_batch` exchanges the gradients of the replicas.
@@ -133,8 +135,10 @@ impl DataParallel {
         only(outputs)
     }
 
-    /// Returns the net's output for `images: [N, ..]` in evaluation mode, on [`output_device`](DataParallel::output_device) and
-    /// outside the graph. The images are split among the devices as in training.
+    /// Returns the net's output for `images: [N, ..]` in evaluation mode, on
+    /// [`output_device`](DataParallel::output_device) and outside the graph.
+    ///
+    /// The images are split among the devices as in training.
     ///
     /// # Errors
     /// The errors of the net's ops. Failures of devices and calls from a loss function are handled as in
@@ -155,8 +159,8 @@ impl DataParallel {
         only(outputs)
     }
 
-    /// Returns the same as [`predict`](DataParallel::predict), as a future. Use it in a browser, where `predict` would
-    /// have to wait for several devices.
+    /// Asynchronous form of [`predict`](DataParallel::predict). Use it in a browser, where `predict` would have to wait
+    /// for several devices.
     ///
     /// # Errors
     /// The errors of [`predict`](DataParallel::predict).
@@ -270,8 +274,8 @@ impl DataParallel {
         Ok((joined, buffers.swap_remove(0)))
     }
 
-    /// Returns the same as [`evaluate`](DataParallel::evaluate), as a future. Use it in a browser, where `evaluate`
-    /// would have to wait.
+    /// Asynchronous form of [`evaluate`](DataParallel::evaluate). Use it in a browser, where `evaluate` would have to
+    /// wait.
     ///
     /// # Errors
     /// The errors of [`evaluate`](DataParallel::evaluate).
@@ -288,7 +292,9 @@ impl DataParallel {
     }
 
     /// Returns the accuracy over one epoch of `loader`, from 0 to 1: the fraction of samples whose greatest output is
-    /// at their label. It is counted on the device and read back once.
+    /// at their label.
+    ///
+    /// It is counted on the device and read back once.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are no samples; the errors of [`predict`](DataParallel::predict).

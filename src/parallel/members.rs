@@ -174,10 +174,11 @@ impl DataParallel {
         Ok(())
     }
 
-    /// Lets devices that were left out take part again, and returns them. A lost device is [opened
-    /// again](Device::reopen). A device stays out if it cannot be opened, or is still busy with the step in which it
-    /// was given up. Before each step, [`train_batch`](DataParallel::train_batch) takes in lost devices that the
-    /// program has opened again.
+    /// Lets devices that were left out take part again, and returns them.
+    ///
+    /// A lost device is [opened again](Device::reopen). A device stays out if it cannot be opened, or is still busy
+    /// with the step in which it was given up. Before each step, [`train_batch`](DataParallel::train_batch) takes in
+    /// lost devices that the program has opened again.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a loss function of [`train_batch`](DataParallel::train_batch) calls this.

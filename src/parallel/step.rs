@@ -73,10 +73,12 @@ pub(super) struct Gradients {
 // 1. The calls.
 
 impl DataParallel {
-    /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
-    /// and a loss function. The loss function returns a *mean* over samples, or any loss of [`nn`](crate::nn): see
-    /// [losses](DataParallel). Afterwards, the [`parameters`](DataParallel::parameters) have the gradient of the whole
-    /// batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
+    /// Computes the forward and backward pass of one step over all devices.
+    ///
+    /// Takes `images: [N, ..]`, `labels: [N, ..]` and a loss function. The loss function returns a *mean* over samples,
+    /// or any loss of [`nn`](crate::nn): see [losses](DataParallel). Afterwards, the
+    /// [`parameters`](DataParallel::parameters) have the gradient of the whole batch. Earlier gradients are cleared.
+    /// Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
     /// wait for it. With several devices, it is on `cpu`. For nets with several inputs or outputs, and for other steps,
@@ -105,9 +107,10 @@ impl DataParallel {
         loss.map_err(|error| error.instead("train_batch", "train_batch_async"))
     }
 
-    /// Does the same as [`train_batch`](DataParallel::train_batch), as a future. Use it in a browser, where
-    /// `train_batch` would have to wait for the gradients of several devices. In a browser, the devices compute one
-    /// after the other, and the results are the same. Elsewhere, this is `train_batch`.
+    /// Asynchronous form of [`train_batch`](DataParallel::train_batch).
+    ///
+    /// Use it in a browser, where `train_batch` would have to wait for the gradients of several devices. In a browser,
+    /// the devices compute one after the other, and the results are the same. Elsewhere, this is `train_batch`.
     ///
     /// In a browser, nothing can wait in the middle of a net. If layers exchange values between devices, as batch norm
     /// does, the net is computed again from the beginning for each exchange.
@@ -143,8 +146,7 @@ impl DataParallel {
         self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone())).await
     }
 
-    /// Does the same as [`step`](DataParallel::step), as a future; see
-    /// [`train_batch_async`](DataParallel::train_batch_async).
+    /// Asynchronous form of [`step`](DataParallel::step); see [`train_batch_async`](DataParallel::train_batch_async).
     ///
     /// # Errors
     /// The errors of [`step`](DataParallel::step).
@@ -170,9 +172,10 @@ impl DataParallel {
         rerun(&devices, again).await
     }
 
-    /// Computes a step like [`train_batch`](DataParallel::train_batch), with a function of your own. Use it for nets
-    /// with several inputs or outputs, for losses that depend on more than an output and labels, or for several passes
-    /// through the net.
+    /// Computes a step like [`train_batch`](DataParallel::train_batch), with a function of your own.
+    ///
+    /// Use it for nets with several inputs or outputs, for losses that depend on more than an output and labels, or for
+    /// several passes through the net.
     ///
     /// All `inputs` are split along their first dimension, or along the dimensions of
     /// [`with_batch_dims`](DataParallel::with_batch_dims). All must have the same number of samples. `step` is called

@@ -61,7 +61,7 @@ impl PartTimes {
     }
 }
 
-/// What a device did in the steps of a run on several devices.
+/// The work and the times of one device in the steps of a run on several devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceReport {
@@ -85,7 +85,9 @@ pub struct DeviceReport {
     pub takes_part: bool,
 }
 
-/// What the devices of a run did. Its `Display` form is a table.
+/// The work and the times of all devices of a run.
+///
+/// Its `Display` form is a table.
 ///
 /// ```
 /// use anygpu::{DataParallel, Device, Tensor, nn};
@@ -114,8 +116,10 @@ pub struct ParallelReport {
 }
 
 impl ParallelReport {
-    /// Returns the speed-up over the fastest device alone: how many times as fast the steps were as that device would
-    /// have been, from its measured time per sample. `None` if there are no steps.
+    /// Returns the speed-up over the fastest device alone, or `None` if there are no steps.
+    ///
+    /// It is the estimated time of the fastest device for all samples, divided by the time of the steps. The estimate
+    /// uses the measured time per sample of that device.
     #[must_use]
     pub fn speed_up(&self) -> Option<f64> {
         let speeds = self.devices.iter().filter(|device| device.compute > 0.0);
@@ -123,7 +127,7 @@ impl ParallelReport {
         (self.seconds > 0.0 && best > 0.0).then(|| self.samples as f64 / self.seconds / best)
     }
 
-    /// Returns the fraction of the time of gradient copies during which backward continued. `None` if nothing was
+    /// Returns the fraction of the time of gradient copies during which backward continued, or `None` if nothing was
     /// copied.
     #[must_use]
     pub fn hidden(&self) -> Option<f64> {
@@ -257,23 +261,26 @@ impl Timeline {
 }
 
 impl DataParallel {
-    /// Returns what each device did in the steps so far, and how fast they were together. With one device, the report
-    /// is empty, because a step does not wait for the device.
+    /// Returns the work and the times of each device in the steps so far.
+    ///
+    /// With one device, the report is empty, because a step does not wait for the device.
     #[must_use]
     pub fn report(&self) -> ParallelReport {
         lock(&self.roster).report()
     }
 
-    /// Begins a trace of the following steps: when each device copied, computed, and sent its gradients. An earlier
-    /// trace is dropped. A trace ends after a million events.
+    /// Begins a trace of the following steps: when each device copied, computed, and sent its gradients.
+    ///
+    /// An earlier trace is dropped. A trace ends after a million events.
     pub fn start_trace(&self) {
         lock(&self.roster).timeline.start_trace();
     }
 
-    /// Writes the trace as a file of Chrome's trace format, for `ui.perfetto.dev` and `chrome://tracing`. It has a row
-    /// for the steps, and two rows for each device: its computation, and the copies of its gradients to the host.
-    /// *forward* and *backward* end when they are recorded. *compute* ends when the device has computed the last
-    /// gradient.
+    /// Writes the trace as a file of Chrome's trace format, for `ui.perfetto.dev` and `chrome://tracing`.
+    ///
+    /// It has a row for the steps, and two rows for each device: its computation, and the copies of its gradients to
+    /// the host. *forward* and *backward* end when they are recorded. *compute* ends when the device has computed the
+    /// last gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without [`start_trace`](DataParallel::start_trace); [`Error::Data`] if the file cannot be written.

@@ -107,7 +107,9 @@ impl Wire {
 
 impl DataParallel {
     /// Sets the format in which gradients are copied from several devices to the host: [`DType::F32`], the default, or
-    /// [`DType::F16`], which halves the bytes (`fp16_compress_hook` in PyTorch). Has no effect with one device.
+    /// [`DType::F16`], which halves the bytes (`fp16_compress_hook` in PyTorch).
+    ///
+    /// Has no effect with one device.
     ///
     /// With F16, each bucket is scaled by its largest element, so that no element overflows. What rounding loses stays
     /// on the device and is added to its gradients in the next step. Updates are thus late by a step, but not lost:

@@ -6,8 +6,9 @@ use crate::ops::named;
 use crate::process_group;
 use crate::tensor::Tensor;
 
-/// Returns the mean of a tensor over the parts of a batch that several devices compute, weighted by their samples. Use
-/// it for statistics that a custom layer keeps in a buffer, so that they are the same on all devices. `x`, of any
+/// Returns the mean of a tensor over the parts of a batch that several devices compute, weighted by their samples.
+///
+/// Use it for statistics that a custom layer keeps in a buffer, so that they are the same on all devices. `x`, of any
 /// shape, is a mean over the samples that the layer sees. All devices must call this equally often. Integers become
 /// f32. The result has no gradient.
 ///

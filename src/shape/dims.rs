@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 
-/// A dimension of a tensor. Dimensions count from 0, outermost first. Negative numbers count from the end: −1 is the
-/// last dimension.
+/// A dimension of a tensor.
+///
+/// Dimensions count from 0, outermost first. Negative numbers count from the end: −1 is the last dimension.
 ///
 /// Implemented for `usize`, `isize`, `i32` and `i64`.
 ///

@@ -4,7 +4,9 @@ use super::{Shape, checked_elem_count, for_tuples};
 use crate::error::{Error, Result};
 
 /// The shape that [`Tensor::reshape`](crate::Tensor::reshape) and [`Tensor::expand`](crate::Tensor::expand) take: a
-/// [`Shape`] in which a size may be −1. Each method says what −1 means.
+/// [`Shape`] in which a size may be −1.
+///
+/// Each method says what −1 means.
 ///
 /// Converts from numbers, arrays, slices, vectors and tuples (of up to eight) of `usize`, `isize`, `i32` and `i64`,
 /// from a [`Shape`], and from `()`, the shape of rank 0. The numbers of a tuple may have several types, as in `(-1, n)`
@@ -28,7 +30,9 @@ mod sealed {
     }
 }
 
-/// A size in a [`NewShape`]: a number of type `usize`, `isize`, `i32` or `i64`. No other types can implement this.
+/// A size in a [`NewShape`]: a number of type `usize`, `isize`, `i32` or `i64`.
+///
+/// No other types can implement this.
 pub trait Extent: sealed::Sealed {}
 
 macro_rules! extents {

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Splits `n` samples into parts in proportion to `weights`. Weights are positive numbers of any scale; all other
-/// values count as 0. The sizes add up to `n`. Each size is the exact share, rounded up or down, with one exception: if
-/// there are enough samples, every part has at least one.
+/// Splits `n` samples into parts in proportion to `weights`.
+///
+/// Weights are positive numbers of any scale; all other values count as 0. The sizes add up to `n`. Each size is the
+/// exact share, rounded up or down, with one exception: if there are enough samples, every part has at least one.
 ///
 /// ```
 /// use anygpu::parallel::split_sizes;

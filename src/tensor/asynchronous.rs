@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 use crate::ops::traced::note_use;
 use crate::tensor::Tensor;
 
-/// A [`Future`] for the elements of a tensor that is being read. It works with any executor. [`Tensor::to_vec_async`]
-/// returns it.
+/// A [`Future`] for the elements of a tensor that is being read.
+///
+/// It works with any executor. [`Tensor::to_vec_async`] returns it.
 ///
 /// The read proceeds whether or not the future is polled. Dropping the future ignores the result, and any error of the
 /// work before it.
@@ -23,8 +24,9 @@ use crate::tensor::Tensor;
 pub struct PendingRead<T>(Receiver<Result<Vec<T>>>);
 
 impl<T> PendingRead<T> {
-    /// Returns the elements or the error if they have arrived, else `None`. They are returned only once. Use this in a
-    /// program that draws frames and has no executor.
+    /// Returns the elements or the error if they have arrived, else `None`.
+    ///
+    /// They are returned only once. Use this in a program that draws frames and has no executor.
     pub fn try_get(&mut self) -> Option<Result<Vec<T>>> {
         match self.0.try_recv() {
             Ok(arrived) => arrived,
@@ -46,9 +48,10 @@ fn nothing_left() -> Error {
 }
 
 impl Tensor {
-    /// Starts to read the elements in row-major order, and returns at once. Use it on threads that must not wait for a
-    /// device, such as a window's thread. The elements are the values at the time of the call, even if the tensor is
-    /// written later.
+    /// Starts to read the elements in row-major order, and returns at once.
+    ///
+    /// Use it on threads that must not wait for a device, such as a window's thread. The elements are the values at the
+    /// time of the call, even if the tensor is written later.
     ///
     /// The recorded work is submitted. A thread of this crate takes the elements when the device has computed them. On
     /// `cpu` they are copied before this returns. On OpenGL, calls of all threads wait for each other.
@@ -80,8 +83,9 @@ impl Tensor {
         PendingRead(receiver)
     }
 
-    /// Returns the element like [`Tensor::item`](Tensor::item), for an executor. Use it on threads that must not wait,
-    /// such as a browser page's thread. Elsewhere, it waits when it is polled.
+    /// Asynchronous form of [`Tensor::item`].
+    ///
+    /// Use it on threads that must not wait, such as a browser page's thread. Elsewhere, it waits when it is polled.
     ///
     /// # Errors
     /// Same as [`Tensor::item`].
@@ -99,8 +103,10 @@ impl Tensor {
         self.device().rerun(|| self.item()).await
     }
 
-    /// Like [`Tensor::to_vec_async`], but passes the elements to a function. A thread of this crate calls the function.
-    /// On `cpu`, and if an error is known at once, the calling thread calls it before this returns.
+    /// Reads the elements in row-major order, and passes them to a function.
+    ///
+    /// Like [`Tensor::to_vec_async`], this does not wait for the device. A thread of this crate calls the function. On
+    /// `cpu`, and if an error is known at once, the calling thread calls it before this returns.
     ///
     /// The function should be short, since other reads of the device wait for it. It must not wait for another read of
     /// the device.

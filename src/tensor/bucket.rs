@@ -47,7 +47,7 @@ impl Bucket {
     /// to one type.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are no tensors; device errors.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are no tensors; errors of the device.
     pub fn gather(tensors: &[Tensor]) -> Result<Bucket> {
         let mut parts = Vec::with_capacity(2 * tensors.len());
         let mut zeros: Option<Tensor> = None;

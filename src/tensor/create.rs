@@ -13,8 +13,8 @@ impl Tensor {
     /// Returns a tensor of the given elements in row-major order, on `device`; `None` is the CPU.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the shape does not have as many elements as `data`; a device error if there is not
-    /// enough memory.
+    /// [`Error::InvalidArgument`] if the shape does not have as many elements as `data`; [`Error::OutOfMemory`] if
+    /// there is not enough memory.
     ///
     /// ```
     /// use anygpu::{DType, Device, Tensor};
@@ -37,11 +37,19 @@ impl Tensor {
         }
     }
 
-    /// Like [`Tensor::from_slice`], from a vector. For elements of four bytes on the CPU, the tensor takes over the
-    /// vector's memory without a copy.
+    /// Returns a tensor of the elements of a vector in row-major order, on `device`; `None` is the CPU.
+    ///
+    /// For elements of four bytes on the CPU, the tensor takes over the vector's memory without a copy.
     ///
     /// # Errors
     /// Same as [`Tensor::from_slice`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::from_vec(vec![1.0, 2.0, 3.0, 4.0f32], [2, 2], None)?;
+    /// assert_eq!(x.to_vec2::<f32>()?, [[1.0, 2.0], [3.0, 4.0]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let shape = shape.into();
         if checked_elem_count("from_vec", shape.dims())? != data.len() {
@@ -51,8 +59,10 @@ impl Tensor {
         from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into_device()?)
     }
 
-    /// Returns a tensor of [`DType::F64`], which only `cpu` supports. [`Tensor::from_slice`] and [`Tensor::new`] never
-    /// make such tensors. Otherwise the f64 numbers in a Rust program would turn into f64 tensors unintentionally.
+    /// Returns a tensor of [`DType::F64`], which only `cpu` supports.
+    ///
+    /// [`Tensor::from_slice`] and [`Tensor::new`] never make such tensors. Otherwise the f64 numbers in a Rust program
+    /// would turn into f64 tensors unintentionally.
     ///
     /// # Errors
     /// Same as [`Tensor::from_slice`]; [`Error::DTypeMismatch`] for a device other than `cpu`.
@@ -78,7 +88,14 @@ impl Tensor {
     /// Returns a tensor of f32 zeros. For other types, see [`Tensor::full`].
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([2, 3], None)?;
+    /// assert_eq!(x.to_vec2::<f32>()?, [[0.0; 3]; 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn zeros(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         named("zeros", || Self::full(shape, 0.0, device))
     }
@@ -86,7 +103,7 @@ impl Tensor {
     /// Returns a tensor of f32 ones. For other types, see [`Tensor::full`].
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     pub fn ones(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         named("ones", || Self::full(shape, 1.0, device))
     }
@@ -94,7 +111,7 @@ impl Tensor {
     /// Returns a tensor filled with `value`, of the value's type.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -106,10 +123,10 @@ impl Tensor {
         named("full", || crate::ops::inplace::filled(shape.into().dims(), value, &device))
     }
 
-    /// Returns zeros of this tensor's shape and type, on its device, outside the graph.
+    /// Returns a tensor of zeros with this tensor's shape, type and device, outside the graph.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -121,10 +138,10 @@ impl Tensor {
         named("zeros_like", || crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device()))
     }
 
-    /// Returns ones of this tensor's shape and type, on its device.
+    /// Returns a tensor of ones with this tensor's shape, type and device.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -139,13 +156,14 @@ impl Tensor {
     /// Returns a tensor of rank 0 with this value.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     pub fn scalar<T: Element>(value: T, device: impl IntoDevice) -> Result<Tensor> {
         Self::from_slice(&[value], (), device)
     }
 
-    /// Returns `start, start + step, …` up to but not including `end`. The type is always f32, also for whole numbers,
-    /// where PyTorch returns i64. For indices, use [`Tensor::iota`].
+    /// Returns `start, start + step, …` up to but not including `end`.
+    ///
+    /// The type is always f32, also for whole numbers, where PyTorch returns i64. For indices, use [`Tensor::iota`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `step` leads from `start` towards `end`.
@@ -171,7 +189,8 @@ impl Tensor {
     /// `start`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless `start` and `end` are finite; a device error if there is not enough memory.
+    /// [`Error::InvalidArgument`] unless `start` and `end` are finite; [`Error::OutOfMemory`] if there is not enough
+    /// memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -197,7 +216,7 @@ impl Tensor {
     /// Returns `0, 1, …, count − 1` as u32, for ops that take indices.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for more than 2³² − 1 elements; a device error if there is not enough memory.
+    /// [`Error::InvalidArgument`] for more than 2³² − 1 elements; [`Error::OutOfMemory`] if there is not enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -213,7 +232,13 @@ impl Tensor {
     /// Returns the identity matrix `[n, n]`.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::eye(2, None)?.to_vec2::<f32>()?, [[1.0, 0.0], [0.0, 1.0]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn eye(n: usize, device: impl IntoDevice) -> Result<Tensor> {
         checked_elem_count("eye", &[n, n])?;
         let matrix = Self::zeros((n, n), device)?;

@@ -103,8 +103,10 @@ impl Tensor {
         self.elements("item")?.pop().ok_or_else(|| Error::internal("a tensor of one element has none"))
     }
 
-    /// Calls `f` with the elements in row-major order. For a contiguous tensor on the CPU, the slice is the tensor's
-    /// own memory, without a copy. Otherwise it is the result of [`Tensor::to_vec`].
+    /// Calls `f` with the elements in row-major order.
+    ///
+    /// For a contiguous tensor on the CPU, the slice is the tensor's own memory, without a copy. Otherwise it is the
+    /// result of [`Tensor::to_vec`].
     ///
     /// The elements are locked against writes while `f` runs: do not write to them in `f`.
     ///

@@ -8,11 +8,13 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns an image as `[C, H, W]` f32 in 0 to 1, like torchvision's `ToTensor`. C is 1 for grey images, 4 for
-    /// images with transparency, and 3 otherwise. The tensor is on `device`; `None` is the CPU.
+    /// Returns an image as `[C, H, W]` f32 in 0 to 1, like torchvision's `ToTensor`.
+    ///
+    /// C is 1 for grey images, 4 for images with transparency, and 3 otherwise. The tensor is on `device`; `None` is
+    /// the CPU.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -39,8 +41,10 @@ impl Tensor {
         pixels.permute([2, 0, 1])?.div(&Tensor::scalar(255f32, &device)?)
     }
 
-    /// Returns a tensor as an image. The shape is `[C, H, W]` with C 1, 3 or 4, or `[H, W]`. The elements are floats in
-    /// 0 to 1, clamped to that range, or u8. Waits until the device has computed them.
+    /// Returns a tensor as an image.
+    ///
+    /// The shape is `[C, H, W]` with C 1, 3 or 4, or `[H, W]`. The elements are floats in 0 to 1, clamped to that
+    /// range, or u8. Waits until the device has computed them.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for other shapes; [`Error::DTypeMismatch`] for other types; also the errors of

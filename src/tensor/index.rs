@@ -7,7 +7,9 @@ use crate::ops::SliceRange;
 use crate::shape::for_tuples;
 use crate::tensor::Tensor;
 
-/// The index of one dimension. [`s!`](crate::s) makes it from numbers and ranges.
+/// The index of one dimension.
+///
+/// [`s!`](crate::s) makes it from numbers and ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
     /// One element; the dimension is removed. Negative numbers count from the end.
@@ -32,8 +34,10 @@ pub enum Index {
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
-/// A list of indices, one for each dimension. [`s!`](crate::s) makes one; a single number or range converts to one, and
-/// so does a tuple (of up to eight) of numbers, ranges and [`NewAxis`].
+/// A list of indices, one for each dimension.
+///
+/// [`s!`](crate::s) makes one; a single number or range converts to one, and so does a tuple (of up to eight) of
+/// numbers, ranges and [`NewAxis`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indices(Vec<Index>);
 

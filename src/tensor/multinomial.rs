@@ -42,7 +42,9 @@ fn once(weights: &[f64], mut draw: impl FnMut() -> f64, out: &mut [u32]) {
 
 impl Tensor {
     /// Draws positions with probabilities in proportion to these weights: `[n]` → `[count]`, or `[rows, n]` →
-    /// `[rows, count]`, of u32. With `replacement`, a position may be drawn several times. Without it, each row has
+    /// `[rows, count]`.
+    ///
+    /// The positions are u32. With `replacement`, a position may be drawn several times. Without it, each row has
     /// `count` different positions, in the order in which they were drawn.
     ///
     /// The weights need not add up to 1. They are copied to the host, which computes the positions in f64 with the

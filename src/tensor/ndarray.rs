@@ -50,12 +50,14 @@ impl sealed::Sealed for f64 {
 }
 
 impl Tensor {
-    /// Returns a tensor with an array's shape and elements, on `device`; `None` is the CPU. Elements keep their type.
-    /// An array of `f64` becomes a tensor of [`DType::F64`], which only `cpu` holds. To get f32 instead, convert the
-    /// array first: `array.mapv(|x| x as f32)`.
+    /// Returns a tensor with an array's shape and elements, on `device`; `None` is the CPU.
+    ///
+    /// Elements keep their type. An array of `f64` becomes a tensor of [`DType::F64`], which only `cpu` holds. To get
+    /// f32 instead, convert the array first: `array.mapv(|x| x as f32)`.
     ///
     /// # Errors
-    /// If the device does not have enough memory, or does not hold this element type.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device does not have enough memory;
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if it does not hold this element type.
     ///
     /// ```
     /// use anygpu::Tensor;

@@ -13,7 +13,9 @@ use sealed::Nested;
 const OP: &str = "Tensor::new";
 
 /// Data for [`Tensor::new`]: a number, or an array, a vector or a slice of such data, to any depth, or a reference to
-/// data. No other types can implement this.
+/// data.
+///
+/// No other types can implement this.
 ///
 /// | number | element of the tensor |
 /// |---|---|
@@ -204,8 +206,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the vectors of one dimension have different lengths, or if an `i64`, `isize`,
-    /// `u64` or `usize` does not fit the element type. The error names the first such place. A device error if there is
-    /// not enough memory.
+    /// `u64` or `usize` does not fit the element type. The error names the first such place. [`Error::OutOfMemory`] if
+    /// there is not enough memory.
     ///
     /// ```
     /// use anygpu::{DType, Tensor, try_gpu};

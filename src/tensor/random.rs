@@ -21,7 +21,9 @@ use crate::util::sync::lock;
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
 
 /// Seeds the generator that [`Tensor::rand`] and all other random tensors, [`Tensor::dropout`] and the initialisation
-/// of layers use. The initial seed is 0.
+/// of layers use.
+///
+/// The initial seed is 0.
 ///
 /// The same calls in the same order then give the same bits, on every device and on any mix of devices. This always
 /// holds for uniform, Bernoulli and whole numbers, permutations and dropout. For normal numbers it holds on machines
@@ -43,7 +45,9 @@ pub fn manual_seed(seed: u64) {
     *lock(&GENERATOR) = Stream { seed, first: 0 };
 }
 
-/// The state of the process's generator. It determines all later random numbers.
+/// The state of the process's generator.
+///
+/// It determines all later random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomState {
     /// The seed, as given to [`manual_seed`].
@@ -52,7 +56,9 @@ pub struct RandomState {
     pub drawn: u64,
 }
 
-/// Returns the state of the generator. A run that restores it continues with the same random numbers.
+/// Returns the state of the generator.
+///
+/// A run that restores it continues with the same random numbers.
 ///
 /// ```
 /// use anygpu::{Tensor, random_state, set_random_state};
@@ -114,18 +120,29 @@ pub(crate) fn seed_for(seed: u64, stream: u64) -> impl FnMut() -> u32 {
 }
 
 impl Tensor {
-    /// Returns f32 values uniform in [0, 1), in steps of 2⁻²⁴, from the generator that [`manual_seed`] seeds.
+    /// Returns random f32 values, uniformly distributed in [0, 1).
+    ///
+    /// The values are multiples of 2⁻²⁴. They come from the generator that [`manual_seed`] seeds.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::rand([2, 50], None)?;
+    /// assert!(x.to_vec::<f32>()?.iter().all(|v| (0.0..1.0).contains(v)));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn rand(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into_device()?)
     }
 
-    /// Returns f32 values uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
+    /// Returns random f32 values, uniformly distributed between `low` and `high`.
+    ///
+    /// They are `low + (high − low) · u` with u as in [`Tensor::rand`].
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -154,7 +171,7 @@ impl Tensor {
         drawn("bernoulli", distribution, shape.into().dims(), &device.into_device()?)
     }
 
-    /// Returns whole numbers (i32) from `low` up to but not including `high`. Their probabilities are equal up to 2⁻³².
+    /// Returns random i32 numbers from `low` up to but not including `high`. Their probabilities are equal up to 2⁻³².
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no whole number in that range.
@@ -176,7 +193,7 @@ impl Tensor {
     /// Returns the numbers `0 .. n` in random order (u32), shuffled on the host.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if n is greater than 2³² − 1; a device error if there is not enough memory.
+    /// [`Error::InvalidArgument`] if n is greater than 2³² − 1; [`Error::OutOfMemory`] if there is not enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -198,11 +215,20 @@ impl Tensor {
         Tensor::from_vec(order, n, device)
     }
 
-    /// Returns f32 values from the standard normal distribution, computed on the host in f64 by the Box–Muller
-    /// transform of pairs of numbers from the generator that [`manual_seed`] seeds.
+    /// Returns random f32 values from the standard normal distribution.
+    ///
+    /// They come from the generator that [`manual_seed`] seeds. The host computes them, in f64, by the Box–Muller
+    /// transform.
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::randn([1000], None)?;
+    /// assert!(x.mean_all()?.item::<f32>()?.abs() < 0.2);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn randn(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let shape = shape.into();
         let count = checked_elem_count("randn", shape.dims())?;
@@ -219,11 +245,12 @@ impl Tensor {
         Tensor::from_vec(values, shape, device)
     }
 
-    /// Returns f32 values from the normal distribution with this mean and standard deviation: `mean + std · z` with z
-    /// as in [`Tensor::randn`].
+    /// Returns random f32 values from the normal distribution with this mean and standard deviation.
+    ///
+    /// They are `mean + std · z` with z as in [`Tensor::randn`].
     ///
     /// # Errors
-    /// If the device does not have enough memory.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -235,7 +262,7 @@ impl Tensor {
         named("normal", || Tensor::randn(shape, device)?.mul_scalar(std)?.add_scalar(mean))
     }
 
-    /// Like [`Tensor::rand`], with this tensor's shape, type and device.
+    /// Returns values as [`Tensor::rand`] does, with this tensor's shape, type and device.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] unless the elements are floats.
@@ -243,7 +270,7 @@ impl Tensor {
         self.random_like("rand_like", |shape, device| Tensor::rand(shape, device))
     }
 
-    /// Like [`Tensor::randn`], with this tensor's shape, type and device.
+    /// Returns values as [`Tensor::randn`] does, with this tensor's shape, type and device.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] unless the elements are floats.

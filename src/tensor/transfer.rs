@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::tensor::{Tensor, copied_together};
 
-/// Moves several tensors of one device to another in one staged copy. Each keeps its shape and element type.
+/// Moves several tensors of one device to another in one staged copy.
+///
+/// Each keeps its shape and element type.
 ///
 /// For example, the images and labels of a batch then need one transfer instead of two. The results are views of one
 /// block, outside the graph.
@@ -52,7 +54,7 @@ impl Tensor {
 /// weights, it returns Σ xᵢ. The shapes must be equal.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if there are no tensors; device errors.
+/// [`Error::InvalidArgument`] if there are no tensors; errors of the device.
 pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Result<Tensor> {
     let [first, others @ ..] = tensors else { return Err(Error::argument("weighted_sum", "needs a tensor")) };
     let term = |i: usize, tensor: Tensor| match weights.and_then(|weights| weights.get(i)) {

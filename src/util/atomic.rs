@@ -72,8 +72,10 @@ pub fn write_atomically(path: impl AsRef<Path>, fill: impl FnOnce(&mut dyn Write
     temporary.replace(&target)
 }
 
-/// Checks that [`write_atomically`] can write a file, without changing it: the folder exists, and a temporary file
-/// can be created in it. Use it before long work whose result goes to that file.
+/// Checks that [`write_atomically`] can write a file, without changing it: the folder exists, and a temporary file can
+/// be created in it.
+///
+/// Use it before long work whose result goes to that file.
 ///
 /// Returns the absolute path of the file that would be replaced. Symbolic links are followed, so two spellings of one
 /// file give the same path.

@@ -30,8 +30,10 @@ slot! {
     MAY_SUSPEND: bool = false, for this thread alone
 }
 
-/// Runs `f`. Within it, calls can wait in a browser too, by JS Promise Integration; without it, they return
-/// [`Error::WouldBlock`]. While they wait, the page goes on, and other calls of this crate may run.
+/// Runs `f`, in which calls can wait in a browser too, by JS Promise Integration.
+///
+/// Elsewhere in a browser, such calls return [`Error::WouldBlock`]. While a call waits, the page goes on, and other
+/// calls of this crate may run.
 ///
 /// `f` must be called within an export that is marked `#[wasm_bindgen(jspi)]`; elsewhere the browser throws a
 /// `SuspendError`. This needs the feature `jspi`; a module with it loads only in browsers that have JS Promise

@@ -22,8 +22,9 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::util::crc32c::masked;
 
-/// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does. `tensorboard --logdir runs`
-/// draws them while training goes on.
+/// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does.
+///
+/// `tensorboard --logdir runs` draws them while training goes on.
 ///
 /// Each writer creates a new file in its folder. [`flush`](SummaryWriter::flush) hands the values to the operating
 /// system, and so does dropping the writer.
@@ -80,13 +81,14 @@ impl SummaryWriter {
     /// the same as `add_scalar` for `loss/train` and for `loss/test`.
     ///
     /// # Errors
-    /// As [`add_scalar`](SummaryWriter::add_scalar).
+    /// Same as [`add_scalar`](SummaryWriter::add_scalar).
     pub fn add_scalars(&mut self, group: &str, values: &[(&str, f64)], step: u64) -> Result<()> {
         values.iter().try_for_each(|(tag, value)| self.add_scalar(&format!("{group}/{tag}"), *value, step))
     }
 
-    /// Writes the distribution of a tensor's elements, as torch's `add_histogram` with its default bins, whose
-    /// limits grow by a tenth each. Waits for the device.
+    /// Writes the distribution of a tensor's elements, like PyTorch's `add_histogram` with its default bins.
+    ///
+    /// The absolute values of the limits of the bins grow by the factor 1.1. Waits for the device.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the tensor has no elements, or an element that is NaN or infinite; otherwise
@@ -112,8 +114,10 @@ impl SummaryWriter {
         self.write(&summary(now(), step, tag, &bytes(5, &histogram(&values))))
     }
 
-    /// Writes an image. Shapes and types are the same as for [`Tensor::to_image`]: `[C, H, W]` with 1, 3 or 4
-    /// channels, or `[H, W]`, of floats from 0 to 1 or of u8. Waits for the device. Needs the feature `image`.
+    /// Writes an image.
+    ///
+    /// Shapes and types are the same as for [`Tensor::to_image`]: `[C, H, W]` with 1, 3 or 4 channels, or `[H, W]`, of
+    /// floats from 0 to 1 or of u8. Waits for the device. Needs the feature `image`.
     ///
     /// # Errors
     /// The errors of [`Tensor::to_image`]; otherwise as [`add_scalar`](SummaryWriter::add_scalar).
@@ -133,7 +137,7 @@ impl SummaryWriter {
     /// Hands all written values to the operating system.
     ///
     /// # Errors
-    /// As [`add_scalar`](SummaryWriter::add_scalar).
+    /// Same as [`add_scalar`](SummaryWriter::add_scalar).
     pub fn flush(&mut self) -> Result<()> {
         self.file.flush().map_err(|error| failed(&self.path, &error))
     }

@@ -24,8 +24,9 @@ const MOST_DEVICES: usize = 64;
 /// How long the end of a program waits for the end of the thread.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Publishes what this process does on its devices, until this value is dropped. `anygpu top` and [`processes`]
-/// read it.
+/// Publishes the work of this process on its devices, until this value is dropped.
+///
+/// `anygpu top` and [`processes`] read it.
 ///
 /// The commands of `anygpu` publish themselves. Your own program does so with one line:
 ///
@@ -90,7 +91,7 @@ impl Drop for StatusFile {
     }
 }
 
-/// What a process does.
+/// The title and the devices of a process.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ProcessStatus {
@@ -102,7 +103,7 @@ pub struct ProcessStatus {
     pub devices: Vec<DeviceStatus>,
 }
 
-/// What a process holds and does on one device.
+/// The memory and the number of kernels of a process on one device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceStatus {
@@ -158,7 +159,7 @@ impl DeviceStatus {
     }
 }
 
-/// Returns what this user's processes publish, in the order of their process ids.
+/// Returns the status of all processes of this user that publish one, in the order of their process ids.
 #[must_use]
 pub fn processes() -> Vec<ProcessStatus> {
     folder().map_or(Vec::new(), |folder| processes_in(&folder))

@@ -144,8 +144,9 @@ impl PickleValue {
         }
     }
 
-    /// Returns the tensors of a dict of names and tensors, such as `model.state_dict()` returns. Numbers and skipped
-    /// values are left out: [`StateDict::skipped`] lists them, and a warning is logged.
+    /// Returns the tensors of a dict of names and tensors, such as `model.state_dict()` returns.
+    ///
+    /// Numbers and skipped values are left out: [`StateDict::skipped`] lists them, and a warning is logged.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming any other value, and for a dict with values but without a tensor.
@@ -180,10 +181,11 @@ impl PickleValue {
         Ok(state)
     }
 
-    /// Returns all tensors and numbers under dotted names. A number becomes a tensor, and so does a list of numbers.
-    /// The result for PyTorch's `optimizer.state_dict()` can be given to
-    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict). Text, bytes and `None` are omitted.
-    /// [`StateDict::skipped`] lists the skipped values.
+    /// Returns all tensors and numbers under dotted names.
+    ///
+    /// A number becomes a tensor, and so does a list of numbers. The result for PyTorch's `optimizer.state_dict()` can
+    /// be given to [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict). Text, bytes and `None` are
+    /// omitted. [`StateDict::skipped`] lists the skipped values.
     ///
     /// ```no_run
     /// use anygpu::optim::{Adam, Optimizer};

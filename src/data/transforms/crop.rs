@@ -3,8 +3,9 @@ use crate::data::{Array, Random};
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 
-/// Crops `[height, width]` pixels from the middle, like torchvision's `CenterCrop`. A smaller image is padded with
-/// zeros.
+/// Crops `[height, width]` pixels from the middle, like torchvision's `CenterCrop`.
+///
+/// A smaller image is padded with zeros.
 ///
 /// ```
 /// use anygpu::data::transforms::{CenterCrop, Transform};
@@ -41,6 +42,7 @@ impl Transform for CenterCrop {
 }
 
 /// Crops `[height, width]` pixels from a random position, uniformly distributed, like torchvision's `RandomCrop`.
+///
 /// [`padding`](RandomCrop::padding) pads the image with zeros first: the usual augmentation of CIFAR-10 is
 /// `RandomCrop::new([32, 32]).padding(4)`.
 ///

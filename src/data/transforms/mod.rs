@@ -22,7 +22,9 @@ pub use pixels::{Normalize, RandomHorizontalFlip, ToFloat};
 pub use resize::Resize;
 pub use resized_crop::RandomResizedCrop;
 
-/// A transform of an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are also transforms.
+/// A transform of an image.
+///
+/// Closures `Fn(Array, &mut Random) -> Result<Array>` are also transforms.
 ///
 /// ```
 /// use anygpu::data::transforms::Transform;

@@ -4,7 +4,9 @@ use crate::device::cpu::with_room;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Converts bytes 0 to 255 to floats 0 to 1. Floats are not changed.
+/// Converts bytes 0 to 255 to floats 0 to 1.
+///
+/// Floats are not changed.
 ///
 /// ```
 /// use anygpu::data::transforms::{ToFloat, Transform};
@@ -44,8 +46,9 @@ pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(scaled)
 }
 
-/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. A single value applies to all channels. A
-/// standard deviation of 0 (all pixels equal) is replaced by 1.
+/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`.
+///
+/// A single value applies to all channels. A standard deviation of 0 (all pixels equal) is replaced by 1.
 ///
 /// ```
 /// use anygpu::data::transforms::{Normalize, Transform};

@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 const TRIES: usize = 10;
 
 /// Crops a part of random size, proportions and position from an f32 image, and resizes it to `[height, width]`, like
-/// torchvision's `RandomResizedCrop`. This is the usual augmentation of ImageNet.
+/// torchvision's `RandomResizedCrop`.
+///
+/// This is the usual augmentation of ImageNet.
 ///
 /// The part has from 0.08 to all of the area, and a width of 3/4 to 4/3 of its height. If ten draws find no such part,
 /// the largest part in the middle with the nearest proportions is taken. The part is resized like with [`Resize`].

@@ -83,7 +83,7 @@ pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
 ///
 /// # Errors
 ///
-/// As [`with_room`].
+/// Same as [`with_room`].
 pub(crate) fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut values = with_room(items.len())?;
     values.extend(items);

@@ -30,10 +30,12 @@ pub(super) struct Programs {
 }
 
 impl Device {
-    /// Returns a device of wgpu as a device of this crate. The program that made it shares it: tensors and the
-    /// program's own buffers and textures are in the same memory, and nothing is copied between them. The device's
-    /// name is `wgpu:0`, `wgpu:1` and so on; [`Device::new`] does not find it. Call this once for each device: a
-    /// second call returns a handle that this crate takes for another device.
+    /// Returns a device of wgpu as a device of this crate.
+    ///
+    /// The program that made the wgpu device shares it: tensors and the program's own buffers and textures are in the
+    /// same memory, and nothing is copied between them. The device's name is `wgpu:0`, `wgpu:1` and so on;
+    /// [`Device::new`] does not find it. Call this once for each device: a second call returns a handle that this crate
+    /// takes for another device.
     ///
     /// The more of the adapter's limits and features the program requests, the more of this crate's kernels can
     /// run. With wgpu's default limits, no tensor can be larger than 128 MiB. The features `SHADER_F16`,
@@ -97,7 +99,9 @@ impl Device {
         Ok(Device(Inner { info, backend }.into()))
     }
 
-    /// Returns the wgpu device and queue of this device. Opens the device. Use them for your own commands on the
+    /// Returns the wgpu device and queue of this device.
+    ///
+    /// Opens the device. Use the wgpu device and queue for your own commands on the
     /// [buffers](crate::interop::WgpuBuffer) of its tensors; the order of commands is described there.
     ///
     /// If none of your error scopes captures an error of your commands, a later call of this crate on the device

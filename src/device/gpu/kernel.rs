@@ -212,7 +212,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub(crate) fn run_op(&self, name: &'static str, mut kernels: Vec<Kernel>, out: &Buffer) -> Result<()> {
         kernels.iter_mut().for_each(|kernel| kernel.op = name);
         let writes = |kernel: &Kernel| kernel.outputs.iter().any(|output| output.id() == out.id());

@@ -98,7 +98,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As [`Gpu::alloc`].
+    /// Same as [`Gpu::alloc`].
     pub(crate) fn upload(&self, words: &[u32]) -> Result<Buffer> {
         let buffer = self.alloc(words.len())?;
         self.write(&buffer, 0, words)?;

@@ -190,7 +190,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As [`Gpu::variant`].
+    /// Same as [`Gpu::variant`].
     pub(super) async fn try_variants(&self) -> Result<()> {
         let families = || inventory::iter::<&'static dyn AnyFamily>();
         // All at the same time. An error may come from another trial; so only correct results count.

@@ -14,7 +14,9 @@ use crate::tensor::Tensor;
 
 /// Multi-head attention (Vaswani et al., "Attention is all you need", 2017), with the parameters of PyTorch's layer:
 /// `in_proj_weight: [3 E, E]`, `in_proj_bias: [3 E]` (queries, keys, values), `out_proj.weight: [E, E]`,
-/// `out_proj.bias: [E]`. Batches come first (`batch_first=True`).
+/// `out_proj.bias: [E]`.
+///
+/// Batches come first (`batch_first=True`).
 ///
 /// [`forward`](Module::forward) computes self-attention, `[N, L, E]` → `[N, L, E]`.
 /// [`attend`](MultiheadAttention::attend) takes separate queries, keys and values.
@@ -45,9 +47,10 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// Creates a layer with `heads` heads for vectors of `width` (E) elements. As in PyTorch, `in_proj_weight` is
-    /// initialised with Xavier's uniform rule, `out_proj.weight` like the weight of a [`Linear`], and the biases with
-    /// zeros.
+    /// Creates a layer with `heads` heads for vectors of `width` (E) elements.
+    ///
+    /// As in PyTorch, `in_proj_weight` is initialised with Xavier's uniform rule, `out_proj.weight` like the weight of
+    /// a [`Linear`], and the biases with zeros.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `heads` divides `width` and neither is 0.
@@ -90,9 +93,11 @@ impl MultiheadAttention {
         Ok(self)
     }
 
-    /// Attends with `queries: [N, L, E]` to `keys: [N, S, E]` and `values: [N, S, E]`. Returns `[N, L, E]`. The options
-    /// may contain a mask that broadcasts to `[N, heads, L, S]`. A `bool` mask is true where a query *may* attend to a
-    /// key, which is the opposite of PyTorch's layer. [`Attention::key_padding_mask`] hides padding, as in PyTorch.
+    /// Computes attention with separate queries, keys and values.
+    ///
+    /// Takes `queries: [N, L, E]`, `keys: [N, S, E]` and `values: [N, S, E]`. Returns `[N, L, E]`. The options may
+    /// contain a mask that broadcasts to `[N, heads, L, S]`. A `bool` mask is true where a query *may* attend to a key,
+    /// which is the opposite of PyTorch's layer. [`Attention::key_padding_mask`] hides padding, as in PyTorch.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; the errors of [`Tensor::attention`].

@@ -12,8 +12,10 @@ use crate::tensor::Tensor;
 const NAME: &str = "ctc_loss";
 
 /// The loss of sequences without an alignment (Graves et al., "Connectionist temporal classification", 2006), like
-/// PyTorch's `CTCLoss`. It is the negative logarithm of the probability of a sequence's labels. That probability is the
-/// sum over all ways to place the labels on the steps, with blanks between them.
+/// PyTorch's `CTCLoss`.
+///
+/// The loss is the negative logarithm of the probability of a sequence's labels. That probability is the sum over all
+/// ways to place the labels on the steps, with blanks between them.
 ///
 /// The log-probabilities are read back. Losses and gradients are computed on the host in f64, with one thread per
 /// sequence.
@@ -37,8 +39,10 @@ pub struct CTCLoss {
 }
 
 impl CTCLoss {
-    /// Creates the loss with PyTorch's defaults. The blank is class 0. The loss of each sequence is divided by the
-    /// number of its labels, and the result is the mean over the sequences.
+    /// Creates the loss with PyTorch's defaults.
+    ///
+    /// The blank is class 0. The loss of each sequence is divided by the number of its labels, and the result is the
+    /// mean over the sequences.
     pub fn new() -> CTCLoss {
         CTCLoss::default()
     }
@@ -63,9 +67,11 @@ impl CTCLoss {
         self
     }
 
-    /// Returns the loss of `log_probs: [T, N, C]`, the results of a log-softmax over the classes, and
-    /// `targets: [N, S]`, of u32, i32, u8 or i64. For sequence n, the first `input_lengths[n]` steps and the first
-    /// `target_lengths[n]` labels count. Returns a scalar, or `[N]` without reduction.
+    /// Returns the loss of `log_probs: [T, N, C]` and `targets: [N, S]`.
+    ///
+    /// `log_probs` are the results of a log-softmax over the classes. `targets` are u32, i32, u8 or i64. For sequence
+    /// n, the first `input_lengths[n]` steps and the first `target_lengths[n]` labels count. Returns a scalar, or `[N]`
+    /// without reduction.
     ///
     /// The gradient is the derivative with respect to the log-probabilities. Through a log-softmax, it equals
     /// PyTorch's.

@@ -6,9 +6,10 @@ use crate::nn::loss::f32s;
 use crate::ops::{named, of_sums};
 use crate::tensor::Tensor;
 
-/// Returns the cross-entropy of logits and class probabilities, reduced. The loss of each position is
-/// `−Σ_c probabilities[c] · log softmax(logits)[c]`. Use it for targets that are mixtures, as with mixup, or outputs of
-/// another net. [`cross_entropy`] takes labels.
+/// Returns the cross-entropy of logits and class probabilities, reduced.
+///
+/// The loss of each position is `−Σ_c probabilities[c] · log softmax(logits)[c]`. Use it for targets that are mixtures,
+/// as with mixup, or outputs of another net. [`cross_entropy`] takes labels.
 ///
 /// Both inputs are floats `[N, C, ..]`. Returns a scalar (the mean is over all positions, as in PyTorch), or `[N, ..]`
 /// with [`Reduction::None`]. The probabilities of a position need not add up to 1. Both inputs get a gradient.

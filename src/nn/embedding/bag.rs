@@ -22,8 +22,9 @@ pub enum BagMode {
 }
 
 /// A lookup table of vectors that returns one vector for each bag of ids: the mean of the bag's vectors (the default),
-/// their sum, or the maximum of each element. `weight: [count, width]` is initialised from the standard normal
-/// distribution. The vector of an empty bag is 0.
+/// their sum, or the maximum of each element.
+///
+/// `weight: [count, width]` is initialised from the standard normal distribution. The vector of an empty bag is 0.
 ///
 /// [`forward`](Module::forward) takes bags of one size, `ids: [N, L]` → `[N, width]`.
 /// [`forward_with_offsets`](EmbeddingBag::forward_with_offsets) takes bags of different sizes. Ids are u32, i32, u8 or
@@ -73,20 +74,23 @@ impl EmbeddingBag {
         &self.weight
     }
 
-    /// Returns the vectors of bags of different sizes: `ids: [n]` and `offsets: [N]` → `[N, width]`. Bag i has the ids
-    /// from offset i up to the next offset; the last bag extends to the end. The first offset is 0. The offsets are
-    /// read back, so the call waits for the device.
+    /// Returns the vectors of bags of different sizes: `ids: [n]` and `offsets: [N]` → `[N, width]`.
+    ///
+    /// Bag i has the ids from offset i up to the next offset; the last bag extends to the end. The first offset is 0.
+    /// The offsets are read back, so the call waits for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the offsets do not begin with 0, descend or are beyond the ids; [`Error::ShapeMismatch`] for
-    /// other shapes; [`Error::DTypeMismatch`] unless both are of u32, i32, u8 or i64; [`Error::DeviceMismatch`].
+    /// [`Error::InvalidArgument`] if the offsets do not begin with 0, descend or are beyond the ids;
+    /// [`Error::ShapeMismatch`] for other shapes; [`Error::DTypeMismatch`] unless both are u32, i32, u8 or i64;
+    /// [`Error::DeviceMismatch`].
     pub fn forward_with_offsets(&self, ids: &Tensor, offsets: &Tensor) -> Result<Tensor> {
         summary::seen(self, self.in_bags(ids, offsets, None))
     }
 
-    /// Returns weighted sums of the vectors of bags, like [`forward_with_offsets`](EmbeddingBag::forward_with_offsets),
-    /// with a factor for each vector, `weights: [n]` of f32: PyTorch's `per_sample_weights`. The mode must be
-    /// [`BagMode::Sum`].
+    /// Returns weighted sums of the vectors of bags: `ids: [n]`, `offsets: [N]` and `weights: [n]` → `[N, width]`.
+    ///
+    /// The weights are f32: one factor for each id, like PyTorch's `per_sample_weights`. Ids and offsets are as in
+    /// [`forward_with_offsets`](EmbeddingBag::forward_with_offsets). The mode must be [`BagMode::Sum`].
     ///
     /// # Errors
     /// The errors of `forward_with_offsets`; [`Error::InvalidArgument`] for another mode.

@@ -7,7 +7,9 @@ pub use resnet::{BasicBlock, resnet18};
 use super::{AvgPool2d, Conv2d, Flatten, Linear, ReLU, Sequential};
 use crate::error::{Error, Result};
 
-/// Creates a LeNet that classifies grey images of 28 × 28 into ten classes. `anygpu train` uses this net.
+/// Creates a LeNet that classifies grey images of 28 × 28 into ten classes.
+///
+/// `anygpu train` uses this net.
 ///
 /// ```text
 /// x        [N,  1, 28, 28]
@@ -42,8 +44,9 @@ pub fn lenet() -> Result<Sequential> {
         .add("fc2", Linear::new(128, 10)?))
 }
 
-/// Creates a multilayer perceptron with these numbers of features: linear layers with ReLU between them. Images are
-/// flattened.
+/// Creates a multilayer perceptron with these numbers of features: linear layers with ReLU between them.
+///
+/// Images are flattened.
 ///
 /// ```text
 /// x → flatten → fc1 → relu1 → fc2 → …    [N, sizes[0]] → [N, sizes[1]] → … → [N, the last of sizes]

@@ -4,8 +4,9 @@ use crate::nn::{AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool
 use crate::tensor::Tensor;
 
 /// Creates a ResNet-18 (He et al., "Deep residual learning for image recognition", 2016) that classifies images of
-/// `channels` channels into `classes` classes. The layers and names are the same as in torchvision, so its weight files
-/// can be loaded:
+/// `channels` channels into `classes` classes.
+///
+/// The layers and names are the same as in torchvision, so its weight files can be loaded:
 ///
 /// ```text
 /// x        [N, channels, H, W]                       for 96 × 96:

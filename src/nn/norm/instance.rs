@@ -33,7 +33,7 @@ macro_rules! instance_norm {
             /// PyTorch's `affine=True`.
             ///
             /// # Errors
-            /// If there is not enough memory for the parameters.
+            /// [`Error::OutOfMemory`] if there is not enough memory for the parameters.
             pub fn affine(mut self) -> Result<$name> {
                 self.weight = Some(ones(&[self.channels])?);
                 self.bias = Some(zeros(&[self.channels])?);

@@ -203,8 +203,9 @@ impl RNNCell {
 }
 
 impl LSTMCell {
-    /// Returns h and c after a step for `[N, I]` from h and c of `[N, H]`. Without `state`, both are zeros. For one
-    /// element `[I]`, they are `[H]`.
+    /// Returns h and c after a step for `[N, I]` from h and c of `[N, H]`.
+    ///
+    /// Without `state`, both are zeros. For one element `[I]`, they are `[H]`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; the errors of the product.

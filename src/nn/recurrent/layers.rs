@@ -246,8 +246,10 @@ impl RNN {
 
 impl LSTM {
     /// Returns the outputs of all steps, like [`forward`](Module::forward), and the last states h and c,
-    /// `[layers · directions, N, H]` each. The forward direction of each layer comes first. `state` has the first h and
-    /// c in this shape. Without it, they are zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
+    /// `[layers · directions, N, H]` each.
+    ///
+    /// The forward direction of each layer comes first. `state` has the first h and c in this shape. Without it, they
+    /// are zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
     ///
     /// # Errors
     /// The errors of [`forward`](Module::forward); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of
@@ -262,9 +264,11 @@ impl LSTM {
 
     /// Returns the same as [`forward_with_state`](LSTM::forward_with_state), for a batch of sequences of several
     /// lengths: `lengths: [N]`, of integers from 1 to T. Elements after the end of a sequence have no influence, and
-    /// their outputs are zeros. The last states are the states at the end of each sequence, where the reverse direction
-    /// begins. This equals PyTorch's `pack_padded_sequence` and `pad_packed_sequence` (with
-    /// `total_length`). The lengths may be in any order.
+    /// their outputs are zeros.
+    ///
+    /// The last states are the states at the end of each sequence, where the reverse direction begins. This equals
+    /// PyTorch's `pack_padded_sequence` and `pad_packed_sequence` (with `total_length`). The lengths may be in any
+    /// order.
     ///
     /// The lengths are read by the host, so keep them on `cpu`: elsewhere, the call waits for their device. On several
     /// devices, make them an input of [`step`](crate::DataParallel::step), split with the sequences

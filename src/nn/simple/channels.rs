@@ -101,9 +101,10 @@ channel_dropout! {
     Dropout3d, 5, "[N, C, D, H, W]"
 }
 
-/// Rearranges channels into larger images: `[.., C r², H, W]` → `[.., C, r H, r W]`. Each pixel of r² channels becomes
-/// r × r pixels of one channel (Shi et al., "Real-time single image and video super-resolution", 2016).
-/// [`PixelUnshuffle`] is the inverse.
+/// Rearranges channels into larger images: `[.., C r², H, W]` → `[.., C, r H, r W]`.
+///
+/// Each pixel of r² channels becomes r × r pixels of one channel (Shi et al., "Real-time single image and video
+/// super-resolution", 2016). [`PixelUnshuffle`] is the inverse.
 ///
 /// # Example
 /// ```
@@ -153,8 +154,9 @@ impl Module for PixelShuffle {
     }
 }
 
-/// Rearranges images into more channels: `[.., C, r H, r W]` → `[.., C r², H, W]`. Each r × r pixels of one channel
-/// become one pixel of r² channels. This is the inverse of [`PixelShuffle`].
+/// Rearranges images into more channels: `[.., C, r H, r W]` → `[.., C r², H, W]`.
+///
+/// Each r × r pixels of one channel become one pixel of r² channels. This is the inverse of [`PixelShuffle`].
 ///
 /// # Example
 /// ```

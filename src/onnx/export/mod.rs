@@ -26,8 +26,9 @@ use batch::{Extent, SIZES};
 use graph::Graph;
 use write::Port;
 
-/// Writes a module as an ONNX file, which other runtimes run. Short for
-/// [`Exporter::new`]`().`[`export`](Exporter::export).
+/// Writes a module as an ONNX file, which other runtimes run.
+///
+/// Short for [`Exporter::new`]`().`[`export`](Exporter::export).
 ///
 /// `example` is an input with the shape and the element type of later inputs. Its first dimension is the batch,
 /// which may have any size in the file. [`Exporter`] explains how the export works, how to export several inputs,
@@ -137,10 +138,11 @@ impl Exporter {
     }
 
     /// Writes a forward function of any inputs and outputs to a file, as [`export`](Exporter::export) does.
+    ///
     /// `forward` is called with a copy of the module in evaluation mode, which shares the module's parameters.
     ///
     /// # Errors
-    /// As [`export`](Exporter::export).
+    /// Same as [`export`](Exporter::export).
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};

@@ -250,8 +250,9 @@ pub(crate) fn repacked(x: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Converts the elements to another type. Returns the same tensor if they already have this type. Conversions
-    /// between float types have a gradient.
+    /// Converts the elements to another type.
+    ///
+    /// Returns the same tensor if they already have this type. Conversions between float types have a gradient.
     ///
     /// Values are rounded to the nearest `f16` or `bf16` (ties to even; values that are too large become infinite).
     /// Floats become integers by rounding towards zero, limited to the range of the type; NaN becomes 0. Conversions
@@ -259,8 +260,8 @@ impl Tensor {
     /// true, even NaN. `i64` is converted to `f16` and `bf16` through `f32`, as in PyTorch.
     ///
     /// # Errors
-    /// If the device has too little memory for the copy; [`Error::DTypeMismatch`] for `f64` on an adapter;
-    /// [`Error::Autograd`] if a gradient would have to flow to or from `f64`.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory for the copy; [`Error::DTypeMismatch`] for
+    /// `f64` on an adapter; [`Error::Autograd`] if a gradient would have to flow to or from `f64`.
     ///
     /// ```
     /// # use anygpu::{DType, Tensor};

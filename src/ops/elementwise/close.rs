@@ -6,11 +6,12 @@ use crate::ops::{named, same_device};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns whether both tensors have the same shape and equal elements, like `torch.equal`. NaN is not equal to
-    /// anything. Waits until the device has computed the answer.
+    /// Returns whether both tensors have the same shape and equal elements, like `torch.equal`.
+    ///
+    /// NaN is not equal to anything. Waits until the device has computed the answer.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`]; device errors.
+    /// [`Error::DeviceMismatch`]; errors of the device.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -27,15 +28,16 @@ impl Tensor {
         named("equal", || self.eq(other)?.all_all()?.item())
     }
 
-    /// Returns whether `|self − other| ≤ atol + rtol · |other|` for every element, like `torch.allclose`. The shapes
-    /// are broadcast by NumPy's rule. Infinities are close if they are equal; NaN is close to nothing. The tensors must
-    /// be floats, and the comparison is in f32. Waits until the device has computed the answer.
+    /// Returns whether `|self − other| ≤ atol + rtol · |other|` for every element, like `torch.allclose`.
+    ///
+    /// The shapes are broadcast by NumPy's rule. Infinities are close if they are equal; NaN is close to nothing. The
+    /// tensors must be floats, and the comparison is in f32. Waits until the device has computed the answer.
     ///
     /// PyTorch's defaults are `rtol = 1e-5` and `atol = 1e-8`.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for other types than floats; [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`];
-    /// [`Error::InvalidArgument`] for a negative tolerance or NaN; device errors.
+    /// [`Error::InvalidArgument`] for a negative tolerance or NaN; errors of the device.
     ///
     /// ```
     /// # use anygpu::Tensor;

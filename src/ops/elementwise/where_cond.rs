@@ -82,8 +82,9 @@ impl Op for WhereCond {
 }
 
 impl Tensor {
-    /// Returns `a` where this tensor is true (or not 0), else `b`, like `torch.where(condition, a, b)`. All three are
-    /// broadcast by NumPy's rule. `a` and `b` are tensors or numbers, and are converted to one type as in
+    /// Returns `a` where this tensor is true (or not 0), else `b`, like `torch.where(condition, a, b)`.
+    ///
+    /// All three are broadcast by NumPy's rule. `a` and `b` are tensors or numbers, and are converted to one type as in
     /// [`Tensor::add`].
     ///
     /// Elements that are not chosen have no effect on the result, even if they are NaN. Their gradient is 0.

@@ -250,9 +250,9 @@ impl Tensor {
     /// There is one index tensor for each leading dimension. The index tensors are broadcast against each other.
     /// Dimensions without an index follow: `[A, B, ..]` and indices of shape `[K..]` → `[K.., ..]`.
     ///
-    /// Indices are of u32, i32, u8 or i64. Negative indices count from the end of the dimension. A tensor of booleans
-    /// is a mask: it has the sizes of the dimensions that it covers, and stands for the indices of its true elements.
-    /// The number of these is read back, so a call with a mask waits for the device.
+    /// Indices are u32, i32, u8 or i64. Negative indices count from the end of the dimension. A tensor of booleans is a
+    /// mask: it has the sizes of the dimensions that it covers, and stands for the indices of its true elements. The
+    /// number of these is read back, so a call with a mask waits for the device.
     ///
     /// The gradient of an element is the sum over all its uses, added in the same order on every run. For numbers and
     /// ranges, which make views, see [`Tensor::i`].
@@ -279,9 +279,10 @@ impl Tensor {
         })
     }
 
-    /// Writes elements or slices at tensors of indices, `x[i, j] = values` in PyTorch. With `accumulate`, adds the
-    /// values instead. Returns a new tensor. The values are broadcast to the shape of [`Tensor::index`], which
-    /// describes the indices.
+    /// Writes elements or slices at tensors of indices, `x[i, j] = values` in PyTorch.
+    ///
+    /// With `accumulate`, adds the values instead. Returns a new tensor. The values are broadcast to the shape of
+    /// [`Tensor::index`], which describes the indices.
     ///
     /// If an element has several values, the last one is kept, on every device, and only that one has a gradient. With
     /// `accumulate`, they are added in their order.
@@ -315,8 +316,10 @@ impl Tensor {
         })
     }
 
-    /// Returns the elements where a mask is true (or not 0), in row-major order: `[n]`. The tensor and the mask are
-    /// broadcast by NumPy's rule. The number of elements is read back, so the call waits for the device.
+    /// Returns the elements where a mask is true (or not 0), in row-major order: `[n]`.
+    ///
+    /// The tensor and the mask are broadcast by NumPy's rule. The number of elements is read back, so the call waits
+    /// for the device.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DeviceMismatch`] if the mask does not fit; errors of earlier work on the
@@ -338,8 +341,10 @@ impl Tensor {
         })
     }
 
-    /// Returns the indices of the elements that are not 0, in row-major order: `[n, rank]` of u32 (i64 in PyTorch). NaN
-    /// is not 0. The number of elements is read back, so the call waits for the device.
+    /// Returns the indices of the elements that are not 0, in row-major order: `[n, rank]`.
+    ///
+    /// The indices are u32 (i64 in PyTorch). NaN counts as not 0. The number of elements is read back, so the call
+    /// waits for the device.
     ///
     /// # Errors
     /// Errors of earlier work on the device.

@@ -171,7 +171,7 @@ impl Tensor {
     /// Takes elements by index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The result has the
     /// shape of the index.
     ///
-    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. Except along `dim`, its sizes must not be
+    /// The index is u32, i32, u8 or i64 and has the rank of this tensor. Except along `dim`, its sizes must not be
     /// larger than this tensor's sizes. The gradient of an element is the sum over all its uses, added in the same
     /// order on every run.
     ///
@@ -195,8 +195,8 @@ impl Tensor {
 
     /// Takes rows, columns or slices by index: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
     ///
-    /// The index is of u32, i32, u8 or i64. The gradient of a slice is the sum over all its uses, added in the same order on
-    /// every run.
+    /// The index is u32, i32, u8 or i64. The gradient of a slice is the sum over all its uses, added in the same order
+    /// on every run.
     ///
     /// # Errors
     /// Same as [`Tensor::gather`].

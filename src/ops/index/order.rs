@@ -41,9 +41,10 @@ fn firsts(sorted: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the median along `dim`, and its position, of u32. For an even number of elements, the median is the
-    /// lower of the two in the middle, as in PyTorch. It is NaN if one element is NaN. The dimension becomes size 1
-    /// (`keepdim`) or is removed.
+    /// Returns the median along `dim`, and its position as u32.
+    ///
+    /// For an even number of elements, the median is the lower of the two in the middle, as in PyTorch. It is NaN if an
+    /// element is NaN. With `keepdim`, the dimension keeps size 1. Otherwise it is removed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty.
@@ -63,9 +64,10 @@ impl Tensor {
         })
     }
 
-    /// Returns the quantile `q` along `dim`: the number below which a share `q` of the elements lies, linearly
-    /// interpolated between two elements. 0 is the smallest, 0.5 the median, 1 the largest. NaN if one element is NaN.
-    /// The dimension becomes size 1 (`keepdim`) or is removed.
+    /// Returns the quantile `q` along `dim`, linearly interpolated between two elements.
+    ///
+    /// The quantile 0 is the smallest element, 0.5 is the median, and 1 is the largest element. The result is NaN if an
+    /// element is NaN. With `keepdim`, the dimension keeps size 1. Otherwise it is removed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, it is empty, or `q` is not from 0 to 1;
@@ -97,8 +99,10 @@ impl Tensor {
         })
     }
 
-    /// Returns the different elements in ascending order: `[n]`. Each NaN differs from all others. Their number is read
-    /// back, so the call waits for the device. The result has no gradient.
+    /// Returns the different elements in ascending order: `[n]`.
+    ///
+    /// Each NaN differs from all others. The number of different elements is read back, so the call waits for the
+    /// device. The result has no gradient.
     ///
     /// # Errors
     /// Errors of earlier work on the device.
@@ -115,8 +119,10 @@ impl Tensor {
         })
     }
 
-    /// Returns three tensors: the different elements as in [`Tensor::unique`]; for each element of this tensor, its
-    /// position among them, in this tensor's shape; and how often each occurs. Positions and counts are of u32.
+    /// Returns the different elements, the position of each element among them, and their counts.
+    ///
+    /// The different elements are as in [`Tensor::unique`]. The positions have this tensor's shape. Positions and
+    /// counts are u32.
     ///
     /// # Errors
     /// Same as [`Tensor::unique`].
@@ -145,8 +151,10 @@ impl Tensor {
         })
     }
 
-    /// Returns the largest element up to each element along `dim`, and its position, of u32. Of equal elements, the
-    /// position is the last one. NaN counts as the largest. The gradient goes to the elements at the positions.
+    /// Returns the cumulative maximum along `dim`, and its positions as u32.
+    ///
+    /// Both results have this tensor's shape. Of equal elements, the position is the last one. NaN counts as the
+    /// largest. The gradient goes to the elements at the positions.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -162,8 +170,10 @@ impl Tensor {
         named("cummax", || self.running_extreme(Reduction::Max, dimension("cummax", dim, self.shape())?))
     }
 
-    /// Returns the smallest element up to each element along `dim`, and its position, of u32. Of equal elements, the
-    /// position is the last one. NaN counts as the smallest. The gradient goes to the elements at the positions.
+    /// Returns the cumulative minimum along `dim`, and its positions as u32.
+    ///
+    /// Both results have this tensor's shape. Of equal elements, the position is the last one. NaN counts as the
+    /// smallest. The gradient goes to the elements at the positions.
     ///
     /// # Errors
     /// Same as [`Tensor::cummax`].

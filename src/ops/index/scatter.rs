@@ -340,9 +340,9 @@ fn whether_any(base: &Tensor, src: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -
 impl Tensor {
     /// Adds sources to this tensor by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
     ///
-    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. Its sizes must not be larger than the sizes
-    /// of `src`, nor, except along `dim`, than this tensor's sizes. The sources of one element are added in their
-    /// order, so two runs are bit-identical. The sum of booleans is true if any of them is true.
+    /// The index is u32, i32, u8 or i64 and has the rank of this tensor. Its sizes must not be larger than the sizes of
+    /// `src`, nor, except along `dim`, than this tensor's sizes. The sources of one element are added in their order,
+    /// so two runs are bit-identical. The sum of booleans is true if any of them is true.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index or the source does
@@ -397,7 +397,9 @@ impl Tensor {
         sliced(self, dim, index, src, ADD)
     }
 
-    /// Writes slices into this tensor by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
+    /// Writes slices into this tensor by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` →
+    /// `[.., n, ..]`.
+    ///
     /// If a slice has several sources, the last one is kept, on every device, and only that one has a gradient.
     ///
     /// # Errors

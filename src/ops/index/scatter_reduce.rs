@@ -133,6 +133,7 @@ impl Scatter {
 impl Tensor {
     /// Reduces sources and the elements of this tensor by index along `dim`: for `dim` 1, `out[i][j][k]` is the
     /// reduction of all `src[i][l][k]` with `index[i][l][k] = j` and, if `include_self`, of this tensor's element.
+    ///
     /// Elements without sources keep their value.
     ///
     /// The shapes are as in [`Tensor::scatter_add`]. The sources of one element are reduced in their order, so two runs

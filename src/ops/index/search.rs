@@ -13,8 +13,9 @@ use crate::tensor::Tensor;
 const BEYOND: u32 = 1 << 31;
 
 impl Tensor {
-    /// Counts how often each number occurs: `[n]` of u32, i32, u8 or i64 → `[c]` of u32. Element i is the count of the
-    /// number i. c is one more than the largest number, and at least `min_length`.
+    /// Counts how often each number occurs: `[n]` of u32, i32, u8 or i64 → `[c]` of u32.
+    ///
+    /// Element i is the count of the number i. c is one more than the largest number, and at least `min_length`.
     ///
     /// With `weights` of the same shape, returns the sum of the weights of each number instead. It has the weights'
     /// type (halves are added up as f32) and their gradient.
@@ -72,12 +73,14 @@ impl Tensor {
         })
     }
 
-    /// Returns the positions where `values` would have to be inserted into this sorted tensor to keep it sorted: u32,
-    /// in the shape of `values`. A value goes before the elements that are equal to it, or behind them with `right`.
+    /// Returns the positions at which `values` can be inserted into this sorted tensor so that it stays sorted.
+    ///
+    /// The positions are u32, in the shape of `values`. A value is inserted before the elements that are equal to it,
+    /// or after them if `right` is true.
     ///
     /// This tensor must be ascending along its last dimension, which is not checked. Its shape is `[n]`, with `values`
-    /// of any shape, or `[.., n]`, with `values` of shape `[.., m]` and the same leading sizes. As in PyTorch, NaN
-    /// stands behind all numbers. There is no gradient.
+    /// of any shape, or `[.., n]`, with `values` of shape `[.., m]` and the same leading sizes. As in PyTorch, NaN is
+    /// sorted after all numbers. There is no gradient.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not fit; [`Error::DTypeMismatch`] if there is no common type;
@@ -152,7 +155,9 @@ impl Tensor {
     }
 
     /// Repeats slice i along `dim` `counts[i]` times: `[.., n, ..]` and counts `[n]` of u32, i32, u8 or i64 →
-    /// `[.., sum of counts, ..]`. The counts are read back, so the call waits for the device.
+    /// `[.., sum of counts, ..]`.
+    ///
+    /// The counts are read back, so the call waits for the device.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] unless there is one count for each slice; [`Error::InvalidArgument`] for a negative count, a sum

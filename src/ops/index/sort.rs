@@ -136,7 +136,7 @@ fn type_code(dtype: DType) -> u8 {
 }
 
 impl Tensor {
-    /// Returns the positions along `dim` that sort the elements: the same shape, of u32.
+    /// Returns the positions along `dim` that sort the elements, as u32 in the same shape.
     ///
     /// Equal elements keep their order, even with `descending`. NaN counts as the largest value; −0 and 0 are equal.
     ///
@@ -156,8 +156,10 @@ impl Tensor {
         apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)
     }
 
-    /// Sorts the elements along `dim`. Returns the sorted elements, and the positions that they came from, of u32. Both
-    /// have this tensor's shape. The order is the same as for [`Tensor::argsort`]. The values have a gradient.
+    /// Sorts the elements along `dim`.
+    ///
+    /// Returns the sorted elements, and their positions before sorting as u32. Both have this tensor's shape. The order
+    /// is the same as for [`Tensor::argsort`]. The values have a gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -176,8 +178,9 @@ impl Tensor {
         })
     }
 
-    /// Returns the `k` largest elements along `dim`, or the smallest if `largest` is false, and their positions:
-    /// `[.., n, ..]` → two tensors `[.., k, ..]`, the positions of u32.
+    /// Returns the `k` largest elements along `dim` and their positions: `[.., n, ..]` → two tensors `[.., k, ..]`.
+    ///
+    /// If `largest` is false, returns the smallest elements instead. The positions are u32.
     ///
     /// The elements are in order even if `sorted` is false. Of equal elements, the first ones are taken. NaN counts as
     /// the largest value. The values have a gradient.

@@ -54,9 +54,10 @@ impl HostOp for Cholesky {
 }
 
 impl Tensor {
-    /// Returns the Cholesky factors of symmetric positive-definite matrices: the lower triangles L of `A = L Lᵀ`,
-    /// `[.., n, n]` → `[.., n, n]`, like `torch.linalg.cholesky`. Elements above A's diagonal are not read. The
-    /// gradient of A is symmetric.
+    /// Returns the Cholesky factors of symmetric positive-definite matrices: `[.., n, n]` → `[.., n, n]`.
+    ///
+    /// The result is the lower triangle L of `A = L Lᵀ`, like `torch.linalg.cholesky`. Elements above A's diagonal are
+    /// not read. The gradient of A is symmetric.
     ///
     /// **The host computes this, in f64.** On an adapter, the tensor is copied to the host and the result is copied
     /// back, which waits for the device. The first such copy of a process is logged. f64 tensors (on `cpu`) have no
@@ -64,7 +65,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a matrix is not square, or not positive-definite: a pivot is 0, negative or NaN.
-    /// [`Error::DTypeMismatch`] unless the matrices are of f32 or f64.
+    /// [`Error::DTypeMismatch`] unless the matrices are f32 or f64.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -185,8 +185,7 @@ impl Tensor {
     /// gradient.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the matrices are not square; [`Error::DTypeMismatch`] unless they are of f32 or
-    /// f64.
+    /// [`Error::InvalidArgument`] if the matrices are not square; [`Error::DTypeMismatch`] unless they are f32 or f64.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -198,9 +197,10 @@ impl Tensor {
         on_host("det", &[self], |x| host_op(Determinant, &[&x[0]]))
     }
 
-    /// Returns the signs (−1, 0 or 1) of the determinants of square matrices, and the logarithms of their absolute
-    /// values: `[.., n, n]` → two tensors `[..]`, like `torch.linalg.slogdet`. For a singular matrix, they are 0 and
-    /// −∞.
+    /// Returns the signs and the logarithms of the absolute values of determinants, like `torch.linalg.slogdet`.
+    ///
+    /// The square matrices are `[.., n, n]`, and both results are `[..]`. A sign is −1, 0 or 1. For a singular matrix,
+    /// the sign is 0, and the logarithm is −∞.
     ///
     /// The logarithm has a gradient, except for singular matrices. **The host computes this**, as for
     /// [`det`](Tensor::det).

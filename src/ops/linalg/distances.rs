@@ -49,8 +49,10 @@ impl InParts for Blocks {
 }
 
 impl Tensor {
-    /// Returns the distance of each vector of this tensor to each vector of another one, by the p-norm of the
-    /// difference: `[.., P, M]` and `[.., R, M]` → `[.., P, R]`. The leading dimensions are broadcast.
+    /// Returns the distances between the vectors of two tensors: `[.., P, M]` and `[.., R, M]` → `[.., P, R]`.
+    ///
+    /// Each vector of this tensor is compared with each vector of the other tensor. A distance is the p-norm of the
+    /// difference. The leading dimensions are broadcast.
     ///
     /// A p of 2 is the Euclidean distance, 1 the sum of absolute differences, ∞ the largest absolute difference, and 0
     /// the number of elements that differ. The gradient at a distance of 0 is 0.

@@ -189,8 +189,10 @@ fn contract(a: Labelled, b: Labelled, later: impl Fn(u32) -> bool) -> Result<Lab
 }
 
 impl Tensor {
-    /// Computes an Einstein summation: `"bij,bjk->bik"` is a batched matrix product. The equation has one term for each
-    /// operand, with one letter for each dimension. Letters that are not in the result are summed over.
+    /// Computes an Einstein summation: `"bij,bjk->bik"` is a batched matrix product.
+    ///
+    /// The equation has one term for each operand, with one letter for each dimension. Letters that are not in the
+    /// result are summed over.
     ///
     /// As in PyTorch, a letter that is repeated in one term takes the diagonal, `...` stands for any leading dimensions
     /// (broadcast), and a size of 1 is broadcast. Without `->`, the result has the letters that appear once, in

@@ -254,8 +254,10 @@ impl Factor {
 }
 
 impl Tensor {
-    /// Returns the matrix product: `[.., m, k] · [.., k, n] → [.., m, n]`. Batch dimensions are broadcast. Halves are
-    /// added up as f32. Unlike in `torch.matmul`, vectors are an error: use [`Tensor::mv`] or [`Tensor::dot`].
+    /// Returns the matrix product: `[.., m, k] · [.., k, n] → [.., m, n]`.
+    ///
+    /// Batch dimensions are broadcast. Halves are added up as f32. Unlike in `torch.matmul`, vectors are an error: use
+    /// [`Tensor::mv`] or [`Tensor::dot`].
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the inner sizes differ or the batch dimensions cannot be broadcast;

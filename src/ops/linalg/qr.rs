@@ -111,9 +111,10 @@ impl HostOp for Factors {
 }
 
 impl Tensor {
-    /// Returns the reduced QR factorisations of matrices: `[.., m, n]` → Q, `[.., m, k]`, and R, `[.., k, n]`, where k
-    /// is the smaller of m and n, like `torch.linalg.qr`. `A = Q R`. The columns of Q are orthonormal, and R is an
-    /// upper triangle.
+    /// Returns the reduced QR factorisations `A = Q R` of matrices, like `torch.linalg.qr`.
+    ///
+    /// For A `[.., m, n]`, Q is `[.., m, k]` and R is `[.., k, n]`, where k is the smaller of m and n. The columns of Q
+    /// are orthonormal, and R is an upper triangle.
     ///
     /// The signs are LAPACK's: elements of R's diagonal may be negative. The gradient needs the first k columns of A to
     /// be linearly independent.
@@ -124,7 +125,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions; [`Error::DTypeMismatch`] unless the matrices
-    /// are of f32 or f64. NaN and infinities are not an error; the results are NaN.
+    /// are f32 or f64. NaN and infinities are not an error; the results are NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;

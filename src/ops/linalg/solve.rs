@@ -172,9 +172,10 @@ fn solution(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the solution X of `A X = B`, where A is this tensor: `[.., n, n]`, `[.., n, k]` → `[.., n, k]`, like
-    /// `torch.linalg.solve`. Leading dimensions are a batch, and are broadcast. This takes less time than a product
-    /// with [`inv`](Tensor::inv), and rounds less.
+    /// Returns the solution X of `A X = B`, where A is this tensor, like `torch.linalg.solve`.
+    ///
+    /// A is `[.., n, n]`, and B and X are `[.., n, k]`. Leading dimensions are a batch, and are broadcast. This is
+    /// faster and more accurate than a product with [`inv`](Tensor::inv).
     ///
     /// B may also be vectors, and each vector is solved for. Its shape is then `[n]`, or `[.., n]` if that is the shape
     /// of A without its last dimension.
@@ -186,8 +187,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::InvalidArgument`] if a matrix is not square, or is singular: a pivot is exactly 0. A nearly singular
     /// matrix has large and inaccurate results. [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`];
-    /// [`Error::DTypeMismatch`] unless both are of f32, or both of f64. NaN and infinities are not an error; the result
-    /// is NaN.
+    /// [`Error::DTypeMismatch`] unless both are f32 or both are f64. NaN and infinities are not an error; the result is
+    /// NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -206,8 +207,8 @@ impl Tensor {
 
     /// Returns the inverses of square matrices: `[.., n, n]` → `[.., n, n]`, like `torch.linalg.inv`.
     ///
-    /// For `A⁻¹ B`, use [`solve`](Tensor::solve): it takes less time and rounds less. **The host computes this**, as
-    /// for `solve`.
+    /// For `A⁻¹ B`, use [`solve`](Tensor::solve): it is faster and more accurate. **The host computes this**, as in
+    /// `solve`.
     ///
     /// # Errors
     /// Same as [`Tensor::solve`].

@@ -96,9 +96,11 @@ fn quotient(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the reduced singular value decompositions of matrices: `[.., m, n]` → U, `[.., m, k]`, S, `[.., k]`, and
-    /// Vᵀ, `[.., k, n]`, where k is the smaller of m and n, like `torch.linalg.svd` with `full_matrices=False`.
-    /// `A = U diag(S) Vᵀ`. The columns of U and the rows of Vᵀ are orthonormal, and S descends.
+    /// Returns the reduced singular value decompositions `A = U diag(S) Vᵀ` of matrices.
+    ///
+    /// This is `torch.linalg.svd` with `full_matrices=False`. For A `[.., m, n]`, U is `[.., m, k]`, S is `[.., k]` and
+    /// Vᵀ is `[.., k, n]`, where k is the smaller of m and n. The columns of U and the rows of Vᵀ are orthonormal, and
+    /// S descends.
     ///
     /// A column of U and its row of Vᵀ may have the opposite sign of another implementation's. A loss that depends on
     /// such a sign, or on the vectors of equal singular values, has no meaningful gradient: it may be infinite or NaN.
@@ -110,7 +112,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions, or an element is NaN or infinite;
-    /// [`Error::DTypeMismatch`] unless the matrices are of f32 or f64.
+    /// [`Error::DTypeMismatch`] unless the matrices are f32 or f64.
     ///
     /// ```
     /// # use anygpu::Tensor;

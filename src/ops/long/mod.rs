@@ -123,9 +123,11 @@ pub(in crate::ops) fn untracked(op: &'static str, inputs: &[&Tensor]) -> Result<
     Err(Error::Autograd(format!("{op}: {why}")))
 }
 
-/// Runs `f`. Within `f`, file readers convert numbers of 64 bits to 32 bits, instead of returning tensors of
-/// [`DType::I64`] and [`DType::F64`]. This applies to [`Tensor::from_npy`], [`load_npz`](crate::npy::load_npz), and the
-/// readers of safetensors and PyTorch files in [`checkpoint`](crate::checkpoint). It does not apply to a training run
+/// Runs `f`, in which file readers convert 64-bit numbers to 32 bits.
+///
+/// Outside `f`, they return tensors of [`DType::I64`] and [`DType::F64`]. The conversion applies to
+/// [`Tensor::from_npy`], [`load_npz`](crate::npy::load_npz), and the readers of safetensors and PyTorch files in
+/// [`checkpoint`](crate::checkpoint). It does not apply to a training run
 /// ([`TrainingState`](crate::checkpoint::TrainingState)).
 ///
 /// `f64` is rounded to `f32`. `i64` becomes `i32`; in safetensors and PyTorch files, it becomes `u32` if a value needs

@@ -89,8 +89,10 @@ fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32
 }
 
 impl Tensor {
-    /// Normalises over the last dimensions, whose sizes are `normalized_shape` (layer normalisation):
-    /// `(x − mean) / √(variance + eps) · weight + bias`. The result has the same shape and type; it is computed in f32.
+    /// Applies layer normalisation over the last dimensions: `(x − mean) / √(variance + eps) · weight + bias`.
+    ///
+    /// The sizes of these dimensions are `normalized_shape`. The result has the same shape and type; it is computed in
+    /// f32.
     ///
     /// `weight` and `bias` have the shape `normalized_shape`; their defaults are 1 and 0. The variance is the biased
     /// one. (Ba et al., "Layer normalization", 2016.)
@@ -117,9 +119,10 @@ impl Tensor {
         normalise_rows("layer_norm", self, norm, [weight, bias])
     }
 
-    /// Divides by the root of the mean square over the last dimensions, whose sizes are `normalized_shape` (RMS
-    /// normalisation): `x / √(mean of x² + eps) · weight`. (Zhang and Sennrich, "Root mean square layer normalization",
-    /// 2019.)
+    /// Applies RMS normalisation over the last dimensions: `x / √(mean of x² + eps) · weight`.
+    ///
+    /// The sizes of these dimensions are `normalized_shape`. `weight` has this shape; its default is 1. (Zhang and
+    /// Sennrich, "Root mean square layer normalization", 2019.)
     ///
     /// # Errors
     /// Same as [`Tensor::layer_norm`].
@@ -135,9 +138,11 @@ impl Tensor {
         normalise_rows("rms_norm", self, norm, [weight, None])
     }
 
-    /// Normalises `[N, C, ..]` in groups of channels (group normalisation). Mean and variance are computed for each
-    /// sample, over each of `groups` equal ranges of channels. `weight` and `bias` are `[C]`. With as many groups as
-    /// channels, this is instance normalisation. (Wu and He, "Group normalization", 2018.)
+    /// Applies group normalisation to `[N, C, ..]`.
+    ///
+    /// Mean and variance are computed for each sample, over each of `groups` equal ranges of channels. `weight` and
+    /// `bias` are `[C]`. With as many groups as channels, this is instance normalisation. (Wu and He, "Group
+    /// normalization", 2018.)
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no dimension of channels, if it is 0, or if `groups` does not divide it;
@@ -169,7 +174,7 @@ impl Tensor {
         normalise_rows("group_norm", self, norm, [weight, bias])
     }
 
-    /// Normalises each channel of `[N, C, ..]` (batch normalisation): `(x − mean) / √(variance + eps) · weight + bias`.
+    /// Applies batch normalisation to each channel of `[N, C, ..]`: `(x − mean) / √(variance + eps) · weight + bias`.
     /// `weight`, `bias` and the running statistics are `[C]`.
     ///
     /// In `training`, mean and variance are computed from the batch, over all dimensions except C. If `running` =

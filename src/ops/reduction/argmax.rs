@@ -164,7 +164,8 @@ fn arg(x: &Tensor, dim: impl Dim, smallest: bool) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the position of the first largest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]` u32.
+    /// Returns the position of the first largest element along `dim`, as u32: `[.., n, ..]` → `[.., ..]`.
+    ///
     /// If there is a NaN, the result is the position of the first NaN.
     ///
     /// For PyTorch's `keepdim`, call [`unsqueeze`](Tensor::unsqueeze) on the result.
@@ -182,8 +183,9 @@ impl Tensor {
         arg(self, dim, false)
     }
 
-    /// Returns the position of the first smallest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]`
-    /// u32. If there is a NaN, the result is the position of the first NaN.
+    /// Returns the position of the first smallest element along `dim`, as u32: `[.., n, ..]` → `[.., ..]`.
+    ///
+    /// If there is a NaN, the result is the position of the first NaN.
     ///
     /// # Errors
     /// Same as [`Tensor::argmax`].
@@ -198,8 +200,10 @@ impl Tensor {
         arg(self, dim, true)
     }
 
-    /// Returns the position of the largest of all elements, in row-major order: rank 0, u32. Of equal elements, it is
-    /// the first. If there is a NaN, the result is the position of the first NaN.
+    /// Returns the position of the largest of all elements, as u32 of rank 0.
+    ///
+    /// The position is in row-major order. Of equal elements, the first one counts. If there is a NaN, the result is
+    /// the position of the first NaN.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.
@@ -213,8 +217,10 @@ impl Tensor {
         named("argmax_all", || self.reshape(-1)?.argmax(0))
     }
 
-    /// Returns the position of the smallest of all elements, in row-major order: rank 0, u32. Of equal elements, it is
-    /// the first. If there is a NaN, the result is the position of the first NaN.
+    /// Returns the position of the smallest of all elements, as u32 of rank 0.
+    ///
+    /// The position is in row-major order. Of equal elements, the first one counts. If there is a NaN, the result is
+    /// the position of the first NaN.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.

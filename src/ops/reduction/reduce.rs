@@ -438,7 +438,10 @@ pub(in crate::ops) fn countable(x: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the sum over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is 0.
+    /// Returns the sum over `dims`.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. The sum over an empty dimension
+    /// is 0.
     ///
     /// Sums of floats keep their type (halves are added up as f32). Sums of `u32` and `i64` keep their type. Sums of
     /// all other integers and of booleans are `i32` (`i64` in PyTorch): sums beyond 2³¹ wrap around.
@@ -458,8 +461,10 @@ impl Tensor {
         over(&countable(self)?, Reduction::Sum, dims, keepdim)
     }
 
-    /// Returns the product over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it
-    /// is 1. The types are as in [`Tensor::sum`]. The gradient is also correct where elements are 0.
+    /// Returns the product over `dims`.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. The product over an empty
+    /// dimension is 1. The types are as in [`Tensor::sum`]. The gradient is also correct where elements are 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -475,8 +480,10 @@ impl Tensor {
         over(&countable(self)?, Reduction::Prod, dims, keepdim)
     }
 
-    /// Returns the largest element over `dims` (PyTorch's `amax`), which become size 1 (`keepdim`) or are removed; NaN
-    /// if one is NaN. Equal elements share the gradient evenly. For the positions, use [`Tensor::argmax`].
+    /// Returns the largest element over `dims`, like PyTorch's `amax`.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. The result is NaN if an element
+    /// is NaN. Equal elements share the gradient evenly. For the positions, use [`Tensor::argmax`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or a reduced dimension is empty.
@@ -490,8 +497,10 @@ impl Tensor {
         over(self, Reduction::Max, dims, keepdim)
     }
 
-    /// Returns the smallest element over `dims` (PyTorch's `amin`), which become size 1 (`keepdim`) or are removed; NaN
-    /// if one is NaN. Equal elements share the gradient evenly.
+    /// Returns the smallest element over `dims`, like PyTorch's `amin`.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. The result is NaN if an element
+    /// is NaN. Equal elements share the gradient evenly.
     ///
     /// # Errors
     /// Same as [`Tensor::max`].

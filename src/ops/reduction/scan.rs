@@ -194,8 +194,9 @@ fn scan<T: Word, A: Copy + Send + Sync>(
 }
 
 impl Tensor {
-    /// Returns the sum up to each element along `dim`, in the same shape. u8 and bool are summed as i32, as in
-    /// [`Tensor::sum`] (i64 in PyTorch). Integers wrap around.
+    /// Returns the sum up to each element along `dim`, in the same shape.
+    ///
+    /// u8 and bool are summed as i32, as in [`Tensor::sum`] (i64 in PyTorch). Integers wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -210,8 +211,9 @@ impl Tensor {
         apply(Scan { reduction: Reduction::Sum, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
     }
 
-    /// Returns the product up to each element along `dim`, in the same shape. u8 and bool are multiplied as i32 (i64 in
-    /// PyTorch). Integers wrap around.
+    /// Returns the product up to each element along `dim`, in the same shape.
+    ///
+    /// u8 and bool are multiplied as i32 (i64 in PyTorch). Integers wrap around.
     ///
     /// The gradient is also correct where elements are 0.
     ///

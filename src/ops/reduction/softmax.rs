@@ -385,8 +385,10 @@ fn softmax(x: &Tensor, dim: impl Dim, log: bool) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns `exp(x) / Σ exp(x)` along `dim`, without overflow, in the same shape. Halves are computed as f32. A row
-    /// that contains a NaN or ∞, or only −∞, becomes NaN. A tensor of rank 0 is one row along dimension 0.
+    /// Returns `exp(x) / Σ exp(x)` along `dim`, without overflow, in the same shape.
+    ///
+    /// Halves are computed as f32. A row that contains a NaN or ∞, or only −∞, becomes NaN. A tensor of rank 0 is one
+    /// row along dimension 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension;

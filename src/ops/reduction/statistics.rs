@@ -52,8 +52,10 @@ fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Resul
 }
 
 impl Tensor {
-    /// Returns the mean over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is NaN.
-    /// Floats keep their type (halves are added up as f32).
+    /// Returns the mean over `dims`.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. The mean over an empty dimension
+    /// is NaN. Floats keep their type (halves are added up as f32).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension;
@@ -70,12 +72,14 @@ impl Tensor {
         mean(&wide("mean", self)?, dims, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// Returns the variance `Σ (x − mean)² / max(0, n − correction)` over `dims`, which become size 1 (`keepdim`) or
-    /// are removed.
+    /// Returns the variance `Σ (x − mean)² / max(0, n − correction)` over `dims`.
     ///
-    /// A `correction` of 1 (PyTorch's default; Bessel's correction) estimates the variance of the population from which
-    /// the elements are a sample. A `correction` of 0 returns the variance of the elements themselves. The result is
-    /// NaN if `n ≤ correction` and all deviations are 0.
+    /// `n` is the number of elements over which the variance is computed. With `keepdim`, the reduced dimensions keep
+    /// size 1. Otherwise they are removed.
+    ///
+    /// A `correction` of 1 is Bessel's correction, PyTorch's default. It estimates the variance of the population from
+    /// which the elements are a sample. A `correction` of 0 returns the variance of the elements themselves. The result
+    /// is NaN if `n ≤ correction` and all deviations are 0.
     ///
     /// # Errors
     /// Same as [`Tensor::mean`].
@@ -91,16 +95,28 @@ impl Tensor {
         variance(&wide("var", self)?, dims, correction, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient at 0 is 0.
+    /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`].
+    ///
+    /// `correction` and `keepdim` have the same meaning as there. The gradient is 0 where the standard deviation is 0.
     ///
     /// # Errors
     /// Same as [`Tensor::mean`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::new([[1.0, 3.0], [2.0, 6.0]], None)?;
+    /// assert_eq!(x.std(&[1], 0.0, false)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn std(&self, dims: impl Dims, correction: f64, keepdim: bool) -> Result<Tensor> {
         let dims = &distinct("std", dims, self.shape())?;
         root(&variance(&wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// Returns whether any element over `dims` is not 0, as bool; NaN is not 0. Over an empty dimension it is false.
+    /// Returns whether any element over `dims` is not 0, as bool.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. NaN counts as not 0. The result
+    /// over an empty dimension is false.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
@@ -119,7 +135,10 @@ impl Tensor {
         }
     }
 
-    /// Returns whether all elements over `dims` are not 0, as bool; NaN is not 0. Over an empty dimension it is true.
+    /// Returns whether all elements over `dims` are not 0, as bool.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. NaN counts as not 0. The result
+    /// over an empty dimension is true.
     ///
     /// # Errors
     /// Same as [`Tensor::any`].
@@ -137,8 +156,10 @@ impl Tensor {
         }
     }
 
-    /// Returns `log Σ eˣ` over `dims`, without overflow. The dimensions become size 1 (`keepdim`) or are removed. Over
-    /// an empty dimension it is −∞.
+    /// Returns `log Σ eˣ` over `dims`, without overflow.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. The result over an empty
+    /// dimension is −∞.
     ///
     /// # Errors
     /// Same as [`Tensor::mean`].

@@ -9,9 +9,10 @@ use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns the p-norm over `dims`, `(Σ |x|ᵖ)^(1/p)`, like PyTorch's `linalg.vector_norm`. The dimensions become
-    /// size 1 (`keepdim`) or are removed. For an infinite p, the norm is the largest `|x|`; for −∞ the smallest; for 0
-    /// the number of elements that are not 0.
+    /// Returns the p-norm over `dims`, `(Σ |x|ᵖ)^(1/p)`, like PyTorch's `linalg.vector_norm`.
+    ///
+    /// With `keepdim`, the reduced dimensions keep size 1. Otherwise they are removed. For an infinite p, the norm is
+    /// the largest `|x|`. For −∞, it is the smallest `|x|`. For 0, it is the number of elements that are not 0.
     ///
     /// The gradient is 0 where the norm is 0. The norm is computed as f32 (f64 as f64), so `|x|ᵖ` may overflow even if
     /// the norm does not.
@@ -49,7 +50,7 @@ impl Tensor {
         out.to_dtype(of_sums(self.dtype()))
     }
 
-    /// Returns the p-norm of all elements, of rank 0: see [`Tensor::norm`].
+    /// Returns the p-norm of all elements, as a tensor of rank 0: see [`Tensor::norm`].
     ///
     /// # Errors
     /// Same as [`Tensor::norm`].

@@ -105,7 +105,9 @@ impl Tensor {
         })
     }
 
-    /// Splits dimension `dim` into parts of `size` elements. The last part may be smaller. The parts are views.
+    /// Splits dimension `dim` into parts of `size` elements.
+    ///
+    /// The last part may be smaller. The parts are views.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or `size` is 0.
@@ -148,8 +150,9 @@ impl Tensor {
         starts.zip(sizes).map(|(start, &size)| self.narrow(dim, start, size)).collect()
     }
 
-    /// Splits dimension `dim` into at most `count` parts of equal size. The last part may be smaller. The parts are
-    /// views.
+    /// Splits dimension `dim` into at most `count` parts of equal size.
+    ///
+    /// The last part may be smaller. The parts are views.
     ///
     /// A part has ⌈n / count⌉ elements, so there may be fewer than `count` parts: 5 elements in 4 chunks are 2 + 2 + 1.
     ///
@@ -174,8 +177,8 @@ impl Tensor {
     /// Further leading `times` add dimensions, as in PyTorch (and NumPy's `tile`).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are fewer `times` than dimensions; an error if the device has no room for
-    /// the copy.
+    /// [`Error::InvalidArgument`] if there are fewer `times` than dimensions; [`Error::OutOfMemory`] if the device does
+    /// not have enough memory for the copy.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -206,8 +209,9 @@ impl Tensor {
         Ok(out)
     }
 
-    /// Reverses the order of the elements along some dimensions. The shape does not change. The result is always a
-    /// copy: no stride is negative.
+    /// Reverses the order of the elements along some dimensions.
+    ///
+    /// The shape does not change. The result is always a copy: no stride is negative.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a dimension does not exist or is named twice.

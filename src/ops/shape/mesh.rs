@@ -5,9 +5,11 @@ use crate::ops::{expect_dtype, named, same_device};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns the coordinates of a grid. For axes `[a]`, `[b]`, .. there is one tensor of shape `[a, b, ..]` for each
-    /// axis. The first tensor has the elements of the first axis and changes along dimension 0, and so on. The tensors
-    /// are views, and their gradients flow to the axes.
+    /// Returns the coordinates of a grid.
+    ///
+    /// For axes `[a]`, `[b]`, .. there is one tensor of shape `[a, b, ..]` for each axis. The first tensor has the
+    /// elements of the first axis and changes along dimension 0, and so on. The tensors are views, and their gradients
+    /// flow to the axes.
     ///
     /// This is PyTorch's `meshgrid(.., indexing="ij")`. For `"xy"`, call [`transpose(0, 1)`](Tensor::transpose) on each
     /// result. An axis may be a tensor of rank 0, which counts as one element.

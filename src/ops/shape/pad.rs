@@ -254,9 +254,11 @@ impl Op for Fold {
 }
 
 impl Tensor {
-    /// Adds elements around the tensor. `margins` has a pair `(before, after)` for each of the *last* dimensions, in
-    /// the dimensions' order: two pairs pad the height and then the width of `[N, C, H, W]`. (PyTorch's `F.pad` takes
-    /// one flat list that starts at the last dimension.) The tensor may have any type and any rank.
+    /// Adds elements around the tensor.
+    ///
+    /// `margins` has a pair `(before, after)` for each of the *last* dimensions, in the dimensions' order: two pairs
+    /// pad the height and then the width of `[N, C, H, W]`. (PyTorch's `F.pad` takes one flat list that starts at the
+    /// last dimension.) The tensor may have any type and any rank.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or if a dimension has too few elements for a

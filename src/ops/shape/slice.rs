@@ -7,7 +7,8 @@ use crate::shape::{Dim, NewShape, dimension};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Takes one element of dimension `dim` and removes the dimension: `[.., n, ..]` → `[.., ..]`. A view.
+    /// Takes one element of dimension `dim` and removes the dimension: `[.., n, ..]` → `[.., ..]`. The result is a
+    /// view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or it has no such element.
@@ -28,7 +29,8 @@ impl Tensor {
     }
 
     /// Takes every `step`-th element of dimension `dim`, from `start` up to but not including `end`.
-    /// The result has `⌈(end − start) / step⌉` elements. A view.
+    ///
+    /// The result is a view with `⌈(end − start) / step⌉` elements in this dimension.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, the range is not within it, or `step` is 0.
@@ -49,8 +51,9 @@ impl Tensor {
         self.part(dim, SliceRange { start, len: (end - start).div_ceil(step), step })
     }
 
-    /// Returns the diagonals of the matrices in dimensions `dim1` and `dim2`. Removes these two dimensions and adds the
-    /// diagonal as the last one. A view.
+    /// Returns the diagonals of the matrices in dimensions `dim1` and `dim2`, as a view.
+    ///
+    /// The result does not have these two dimensions. Its last dimension is the diagonal.
     ///
     /// `offset` is 0 for the main diagonal, positive above it, negative below. A diagonal outside the matrix is empty.
     ///
@@ -72,13 +75,15 @@ impl Tensor {
         self.view(View::Diagonal { dims: [dim1, dim2], offset })
     }
 
-    /// Returns a square matrix of zeros with this vector `[n]` as its diagonal, or the diagonal of this matrix as a
-    /// vector (a view).
+    /// Returns a matrix with this vector as its diagonal, or the diagonal of this matrix.
+    ///
+    /// The other elements of the matrix are 0. The diagonal of a matrix is a view.
     ///
     /// `offset` chooses the diagonal as in [`Tensor::diagonal`]; the matrix is `[n + |offset|, n + |offset|]`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the rank is 1 or 2; an error if the device has no room for the matrix.
+    /// [`Error::InvalidArgument`] unless the rank is 1 or 2; [`Error::OutOfMemory`] if the device does not have enough
+    /// memory for the matrix.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -99,7 +104,8 @@ impl Tensor {
         }
     }
 
-    /// Repeats dimensions of size 1 and adds leading ones without a copy: PyTorch's name for [`Tensor::broadcast_to`].
+    /// Repeats dimensions of size 1 and adds leading dimensions, without a copy. This is the same as
+    /// [`Tensor::broadcast_to`].
     ///
     /// # Errors
     /// Same as [`Tensor::broadcast_to`].
@@ -114,7 +120,7 @@ impl Tensor {
         named("expand", || self.broadcast_to(shape))
     }
 
-    /// Moves one dimension to another place; the others keep their order. A view.
+    /// Moves one dimension to another place; the others keep their order. The result is a view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if either place does not exist.
@@ -133,7 +139,7 @@ impl Tensor {
         self.permute(&dims)
     }
 
-    /// Removes all dimensions of size 1. A view.
+    /// Removes all dimensions of size 1. The result is a view.
     ///
     /// # Errors
     /// Returns no error of its own.

@@ -28,11 +28,14 @@ impl Differentiable for ToDevice {
 }
 
 impl Tensor {
-    /// Returns this tensor on another device. This is one staged copy, and it has a gradient. If the tensor is on that
-    /// device already, returns the same tensor: no copy, no allocation.
+    /// Returns this tensor on another device.
+    ///
+    /// This is one staged copy, and it has a gradient. If the tensor is on that device already, returns the same
+    /// tensor: no copy, no allocation.
     ///
     /// # Errors
-    /// The errors of either device: out of memory, lost.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) or [`Error::DeviceLost`](crate::Error::DeviceLost) of either
+    /// device.
     ///
     /// ```
     /// use anygpu::{Device, Tensor, try_gpu};
@@ -53,8 +56,9 @@ impl Tensor {
         Ok(crate::autograd::record(ToDevice, &[self], moved))
     }
 
-    /// Like [`Tensor::to`], for an executor. Use it on threads that must not wait, such as a browser page's thread.
-    /// Elsewhere, it waits when it is polled.
+    /// Asynchronous form of [`Tensor::to`].
+    ///
+    /// Use it on threads that must not wait, such as a browser page's thread. Elsewhere, it waits when it is polled.
     ///
     /// # Errors
     /// Same as [`Tensor::to`].

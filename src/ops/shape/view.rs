@@ -223,11 +223,18 @@ impl Tensor {
         self.contiguous()?.view(View::Reshape(shape))
     }
 
-    /// Joins all dimensions from `dim` on into one, like PyTorch's `flatten(start_dim)`: with `dim` 1, `[N, C, H, W]`
-    /// becomes `[N, C·H·W]`.
+    /// Joins all dimensions from `dim` on into one, like PyTorch's `flatten(start_dim)`.
+    ///
+    /// With `dim` 1, `[N, C, H, W]` becomes `[N, C·H·W]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3, 4], None)?.flatten(1)?.shape(), [2, 12]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn flatten(&self, dim: impl Dim) -> Result<Tensor> {
         let dim = dimension("flatten", dim, self.shape())?;
         let mut shape = self.shape()[..dim].to_vec();
@@ -235,7 +242,7 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// Puts the dimensions in another order: output dimension `i` is input dimension `dims[i]`. A view.
+    /// Puts the dimensions in another order: output dimension `i` is input dimension `dims[i]`. The result is a view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `dims` names each dimension once.
@@ -254,10 +261,17 @@ impl Tensor {
         self.view(View::Permute(dims))
     }
 
-    /// Exchanges two dimensions. A view.
+    /// Exchanges two dimensions. The result is a view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None)?;
+    /// assert_eq!(x.transpose(0, 1)?.to_vec2::<f32>()?, [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn transpose(&self, a: impl Dim, b: impl Dim) -> Result<Tensor> {
         let a = dimension("transpose", a, self.shape())?;
         let b = dimension("transpose", b, self.shape())?;
@@ -266,10 +280,16 @@ impl Tensor {
         self.permute(&dims)
     }
 
-    /// Transposes a matrix, or the last two dimensions of a tensor of higher rank (PyTorch's `mT`). A view.
+    /// Exchanges the last two dimensions, like PyTorch's `mT`: `[.., m, n]` → `[.., n, m]`. The result is a view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([5, 2, 3], None)?.t()?.shape(), [5, 3, 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn t(&self) -> Result<Tensor> {
         match self.rank() {
             0 | 1 => Err(Error::argument("t", format!("shape {:?} has fewer than two dimensions", self.shape()))),
@@ -277,7 +297,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the part `start .. start + len` of one dimension. A view.
+    /// Returns the part `start .. start + len` of one dimension. The result is a view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the range is not within the dimension.
@@ -297,7 +317,7 @@ impl Tensor {
         self.part(dim, SliceRange { start, len, step: 1 })
     }
 
-    /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule. A size of −1 is the
+    /// Repeats dimensions of size 1 and adds leading dimensions, without a copy, by NumPy's rule. A size of −1 is the
     /// tensor's own size in that dimension.
     ///
     /// # Errors
@@ -320,10 +340,19 @@ impl Tensor {
         self.view(View::Broadcast(shape))
     }
 
-    /// Removes a dimension of size 1. A view. (PyTorch ignores a dimension of another size; here that is an error.)
+    /// Removes a dimension of size 1.
+    ///
+    /// The result is a view. For a dimension of another size, this returns an error, while PyTorch returns the tensor
+    /// unchanged.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the dimension does not exist or is not of size 1.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 1, 3], None)?.squeeze(1)?.shape(), [2, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn squeeze(&self, dim: impl Dim) -> Result<Tensor> {
         let dim = dimension("squeeze", dim, self.shape())?;
         if self.shape()[dim] != 1 {
@@ -334,7 +363,7 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// Inserts a dimension of size 1 before `dim`, or at the end if `dim` is the rank or −1. A view.
+    /// Inserts a dimension of size 1 before `dim`, or at the end if `dim` is the rank or −1. The result is a view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dim` is larger than the rank.

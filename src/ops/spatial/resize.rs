@@ -24,8 +24,9 @@ params! {
 }
 shader!(SHADER: Params = "spatial/resize");
 
-/// The method by which [`Tensor::interpolate`] finds values between pixels. Each method says the position of output
-/// pixel o, for L input pixels and O output pixels.
+/// The method by which [`Tensor::interpolate`] finds values between pixels.
+///
+/// Each method says the position of output pixel o, for L input pixels and O output pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// `⌊o·L / O⌋`: PyTorch's `"nearest"`.
@@ -236,12 +237,15 @@ impl Op for ResizeGrad {
 }
 
 impl Tensor {
-    /// Resizes images: `[N, C, ..]` with `D` more dimensions → `[N, C, size..]`; `D` is 2 for `[N, C, H, W]`. This is
-    /// PyTorch's `F.interpolate(x, size, mode, align_corners)`. As in PyTorch, images are not smoothed first.
+    /// Resizes images, like PyTorch's `F.interpolate(x, size, mode, align_corners)`.
+    ///
+    /// The input is `[N, C, ..]` with `D` further dimensions: `[N, C, H, W]` for a `D` of 2. The result is
+    /// `[N, C, size..]`. There is no antialiasing, which is PyTorch's default.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the rank of the input is not `D + 2`, or if a size is 0. On adapters also in the
-    /// gradient of an enlargement by more than 29 000. [`Error::DTypeMismatch`] unless the type is a float.
+    /// [`Error::InvalidArgument`] if the rank of the input is not `D + 2`, or if a size is 0; [`Error::DTypeMismatch`]
+    /// unless the type is a float. On adapters, the gradient of an enlargement by more than 29 000 is an
+    /// [`Error::InvalidArgument`] too.
     ///
     /// ```
     /// # use anygpu::{Interpolation, Tensor};

@@ -22,8 +22,9 @@ params! {
 }
 shader!(SHADER: Params = "spatial/unfold", headers || SCALAR_HEADERS.to_vec());
 
-/// The windows of [`Tensor::unfold`] and [`Tensor::fold`]. Sizes are one number for both directions, or
-/// `[vertical, horizontal]`. The stride is 1 unless it is set.
+/// The windows of [`Tensor::unfold`] and [`Tensor::fold`].
+///
+/// Sizes are one number for both directions, or `[vertical, horizontal]`. The stride is 1 unless it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Unfold<const D: usize> {
@@ -173,6 +174,7 @@ impl Op for ToPlanes {
 
 impl Tensor {
     /// Returns the pixels under windows as columns: `[N, C, H, W]` → `[N, C · kh · kw, L]` with L windows, in rows.
+    ///
     /// This is `torch.nn.functional.unfold` (im2col), not `torch.Tensor.unfold`. Pixels in the padding are 0.
     ///
     /// # Errors
@@ -193,8 +195,9 @@ impl Tensor {
     }
 
     /// Adds columns up to images of size `size`, the reverse of [`Tensor::unfold`]: `[N, C · kh · kw, L]` →
-    /// `[N, C, h, w]`. A pixel under several windows is the sum of their columns. This is `torch.nn.functional.fold`
-    /// (col2im).
+    /// `[N, C, h, w]`.
+    ///
+    /// A pixel under several windows is the sum of their columns. This is `torch.nn.functional.fold` (col2im).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the columns do not match these windows on an image of that size;

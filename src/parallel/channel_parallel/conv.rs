@@ -4,8 +4,9 @@ use crate::error::{Error, Result};
 use crate::nn::{Conv2d, Module};
 use crate::tensor::Tensor;
 
-/// A [`Conv2d`] whose output channels are split among devices. Each device has some of the kernels and some of the
-/// bias, and computes its channels of the output.
+/// A [`Conv2d`] whose output channels are split among devices.
+///
+/// Each device has some of the kernels and some of the bias, and computes its channels of the output.
 ///
 /// Takes `x: [N, C, H, W]` on any device and returns `y: [N, OC, OH, OW]` on the device of `x`. The parts compute at
 /// the same time, forward and backward. Copies between devices go through the host. A convolution with groups is split
@@ -16,7 +17,6 @@ use crate::tensor::Tensor;
 /// Create it from a layer that already has its values, for example from a checkpoint. For saving,
 /// [`to_conv2d`](ChannelParallelConv2d::to_conv2d) returns the plain layer. [`Module::to`] moves all parts to one
 /// device and so undoes the split, with the same results: move a net before its layers are split.
-/// the net first.
 ///
 /// # Example
 /// ```
@@ -40,7 +40,9 @@ pub struct ChannelParallelConv2d {
 
 impl ChannelParallelConv2d {
     /// Splits the output channels of a layer among devices in proportion to `weights`, one positive number for each
-    /// device. Every device gets at least one channel, or one group. A frozen parameter stays frozen.
+    /// device.
+    ///
+    /// Every device gets at least one channel, or one group. A frozen parameter stays frozen.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are no devices, more devices than output channels or groups, or weights that
@@ -70,7 +72,7 @@ impl ChannelParallelConv2d {
     /// Returns the plain layer on `cpu`, with copies of the values.
     ///
     /// # Errors
-    /// Errors of the devices.
+    /// The errors of the devices.
     ///
     /// ```
     /// use anygpu::nn::Conv2d;

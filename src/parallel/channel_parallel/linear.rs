@@ -4,8 +4,9 @@ use crate::error::{Error, Result};
 use crate::nn::{Linear, Module};
 use crate::tensor::Tensor;
 
-/// A [`Linear`] layer whose output features are split among devices. Each device has some rows of the weight and of the
-/// bias, and computes its part of the output.
+/// A [`Linear`] layer whose output features are split among devices.
+///
+/// Each device has some rows of the weight and of the bias, and computes its part of the output.
 ///
 /// Takes `x: [.., in]` on any device and returns `y: [.., out]` on the device of `x`. The parts compute at the same
 /// time, forward and backward. Copies between devices go through the host. The parameters are
@@ -40,6 +41,7 @@ pub struct ColumnParallelLinear {
 
 impl ColumnParallelLinear {
     /// Splits the outputs of a layer among devices in proportion to `weights`, one positive number for each device.
+    ///
     /// Every device gets at least one output. A frozen parameter stays frozen.
     ///
     /// # Errors
@@ -65,7 +67,7 @@ impl ColumnParallelLinear {
     /// Returns the plain layer on `cpu`, with copies of the values.
     ///
     /// # Errors
-    /// Errors of the devices.
+    /// The errors of the devices.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -95,8 +97,10 @@ impl Module for ColumnParallelLinear {
     }
 }
 
-/// A [`Linear`] layer whose input features are split among devices. Each device has some columns of the weight, and
-/// computes a term of the output. The terms are added in f32, in the order of the devices.
+/// A [`Linear`] layer whose input features are split among devices.
+///
+/// Each device has some columns of the weight, and computes a term of the output. The terms are added in f32, in the
+/// order of the devices.
 ///
 /// Takes `x: [.., in]` on any device and returns `y: [.., out]` on the device of `x`. The parts compute at the same
 /// time, forward and backward. Copies between devices go through the host, and each device gets only its part of `x`.
@@ -111,6 +115,7 @@ pub struct RowParallelLinear {
 
 impl RowParallelLinear {
     /// Splits the inputs of a layer among devices in proportion to `weights`, one positive number for each device.
+    ///
     /// Every device gets at least one input. A frozen parameter stays frozen.
     ///
     /// # Errors
@@ -136,7 +141,7 @@ impl RowParallelLinear {
     /// Returns the plain layer on `cpu`, with copies of the values: see [`ColumnParallelLinear::to_linear`].
     ///
     /// # Errors
-    /// Errors of the devices.
+    /// The errors of the devices.
     pub fn to_linear(&self) -> Result<Linear> {
         let bias = self.parts[0].bias().map(|bias| joined([bias].into_iter(), 0)).transpose()?;
         Ok(Linear::of_parts(joined(self.parts.iter().map(Linear::weight), 1)?, bias))

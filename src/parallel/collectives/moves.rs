@@ -9,8 +9,9 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::tensor::Tensor;
 
-/// Returns one copy of `x` per device, in order. On the device of `x`, the copy is the same tensor. Gradients flow back
-/// to `x`.
+/// Returns one copy of `x` per device, in order.
+///
+/// On the device of `x`, the copy is the same tensor. Gradients flow back to `x`.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for an empty list and a device that is listed twice; errors of the devices.
@@ -30,7 +31,9 @@ pub fn broadcast(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
     plan_broadcast(x, devices)?.now()
 }
 
-/// Starts a [`broadcast`] and returns a handle. The copies are outside the graph.
+/// Starts a [`broadcast`] and returns a handle.
+///
+/// The copies are outside the graph.
 ///
 /// # Errors
 /// The errors of [`broadcast`]: errors of the arguments at once, others from the handle.
@@ -62,9 +65,10 @@ fn plan_broadcast(x: &Tensor, devices: &[Device]) -> Result<Collective<Vec<Tenso
     Ok(Collective::new("broadcast", vec![stream], move || Ok(copies)))
 }
 
-/// Splits `x: [N, ..]` along its first dimension into one part per device, of sizes as equal as possible. Part i is
-/// moved to device i. A device that is listed twice gets two parts. With fewer rows than devices, the last parts are
-/// empty. Gradients flow back to `x`.
+/// Splits `x: [N, ..]` along its first dimension into one part per device, of sizes as equal as possible.
+///
+/// Part i is moved to device i. A device that is listed twice gets two parts. With fewer rows than devices, the last
+/// parts are empty. Gradients flow back to `x`.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a scalar and an empty list; errors of the devices.
@@ -82,8 +86,9 @@ pub fn scatter(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
     scattered(x, devices, None)
 }
 
-/// Splits `x: [N, ..]` like [`scatter`], into parts of the given sizes: one size per device. Sizes may be 0 and add up
-/// to N. For parts in proportion to speeds, see [`split_sizes`](super::split_sizes).
+/// Splits `x: [N, ..]` like [`scatter`], into parts of the given sizes: one size per device.
+///
+/// Sizes may be 0 and add up to N. For parts in proportion to speeds, see [`split_sizes`](super::split_sizes).
 ///
 /// # Errors
 /// The errors of [`scatter`], and [`Error::InvalidArgument`] for other sizes.
@@ -108,8 +113,9 @@ fn scattered(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Result<
     plan_scatter(x, devices, sizes)?.now()
 }
 
-/// Starts a [`scatter`], or a [`scatter_sizes`] if there are sizes, and returns a handle. The parts are outside the
-/// graph.
+/// Starts a [`scatter`], or a [`scatter_sizes`] if there are sizes, and returns a handle.
+///
+/// The parts are outside the graph.
 ///
 /// # Errors
 /// The errors of [`scatter_sizes`]: errors of the arguments at once, others from the handle.
@@ -141,8 +147,9 @@ fn plan_scatter(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Resu
     Ok(Collective::new("scatter", streams, move || Ok(parts)))
 }
 
-/// Concatenates `[Nᵢ, ..]` tensors of any devices along their first dimension, in order, on `device`. This is the
-/// inverse of [`scatter`]. Gradients flow back to each tensor.
+/// Concatenates `[Nᵢ, ..]` tensors of any devices along their first dimension, in order, on `device`.
+///
+/// This is the inverse of [`scatter`]. Gradients flow back to each tensor.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for scalars and an empty slice; [`Error::ShapeMismatch`] if the other dimensions differ;
@@ -165,7 +172,9 @@ pub fn gather(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     first(plan_gather("gather", tensors, &[device])?).now()
 }
 
-/// Starts a [`gather`] and returns a handle. The result is outside the graph.
+/// Starts a [`gather`] and returns a handle.
+///
+/// The result is outside the graph.
 ///
 /// # Errors
 /// The errors of [`gather`]: errors of the arguments at once, others from the handle.
@@ -182,6 +191,7 @@ pub fn gather_async(tensors: &[Tensor], device: &Device) -> Result<Handle<Tensor
 }
 
 /// Concatenates `[Nᵢ, ..]` tensors of distinct devices along their first dimension, in order, on each of these devices.
+///
 /// The results are outside the graph.
 ///
 /// # Errors
@@ -237,9 +247,11 @@ fn plan_gather(op: &'static str, tensors: &[Tensor], devices: &[&Device]) -> Res
     Ok(Collective::new(op, streams, move || joined.into_iter().map(Joint::whole).collect()))
 }
 
-/// Splits the tensor of each device, `[Nᵢ, ..]`, along its first dimension into one part per device. Device j gets the
-/// j-th parts of all tensors, concatenated in the order of the devices. `sizes[i][j]` is the number of rows that device
-/// i sends to device j. Without sizes, the parts are as equal as possible. The results are outside the graph.
+/// Splits the tensor of each device, `[Nᵢ, ..]`, along its first dimension into one part per device.
+///
+/// Device j gets the j-th parts of all tensors, concatenated in the order of the devices. `sizes[i][j]` is the number
+/// of rows that device i sends to device j. Without sizes, the parts are as equal as possible. The results are outside
+/// the graph.
 ///
 /// # Errors
 /// The errors of [`all_gather`]; [`Error::InvalidArgument`] unless there is one size for each device and the sizes of

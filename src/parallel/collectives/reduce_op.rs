@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::ops::combine::Combine;
 use crate::tensor::Tensor;
 
-/// How a reduction combines the elements at the same position of all tensors. The tensors are combined in the order of
-/// the list, so repeated calls give the same bits.
+/// How a reduction combines the elements at the same position of all tensors.
+///
+/// The tensors are combined in the order of the list, so repeated calls give the same bits.
 ///
 /// 16-bit floats are widened to f32 on their devices, reduced in f32, and rounded once at the end. Integers wrap
 /// around, and have no means.

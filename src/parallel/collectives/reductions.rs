@@ -8,9 +8,10 @@ use crate::error::{Error, Result};
 use crate::ops::inplace::copy_;
 use crate::tensor::Tensor;
 
-/// Replaces each tensor with the [sum, mean, …](ReduceOp) of all tensors, in place and outside the graph. Afterwards,
-/// every device holds the same bits. The tensors must have equal shapes and be on distinct devices. A single tensor
-/// keeps its elements.
+/// Replaces each tensor with the [sum, mean, …](ReduceOp) of all tensors, in place and outside the graph.
+///
+/// Afterwards, every device holds the same bits. The tensors must have equal shapes and be on distinct devices. A
+/// single tensor keeps its elements.
 ///
 /// # Errors
 /// [`Error::ShapeMismatch`] if shapes differ; [`Error::DTypeMismatch`] if types differ or the type has no arithmetic;
@@ -33,7 +34,9 @@ pub fn all_reduce(tensors: &[Tensor], op: ReduceOp) -> Result<()> {
     plan_all_reduce(tensors, &op)?.now()
 }
 
-/// Starts an [`all_reduce`] and returns a handle. The tensors have the result when the handle is done.
+/// Starts an [`all_reduce`] and returns a handle.
+///
+/// The tensors have the result when the handle is done.
 ///
 /// # Errors
 /// The errors of [`all_reduce`]: errors of the arguments at once, others from the handle.
@@ -76,8 +79,9 @@ fn plan_all_reduce(tensors: &[Tensor], op: &ReduceOp) -> Result<Collective<()>> 
     }))
 }
 
-/// Returns the [sum, mean, …](ReduceOp) of tensors of equal shapes on distinct devices. The result is a new tensor on
-/// `device`, which may be any device, and is outside the graph.
+/// Returns the [sum, mean, …](ReduceOp) of tensors of equal shapes on distinct devices.
+///
+/// The result is a new tensor on `device`, which may be any device, and is outside the graph.
 ///
 /// # Errors
 /// The errors of [`all_reduce`].
@@ -121,8 +125,10 @@ fn plan_reduce(tensors: &[Tensor], device: &Device, op: &ReduceOp) -> Result<Col
 }
 
 /// Computes the [sum, mean, …](ReduceOp) of tensors `[N, ..]` of equal shapes on distinct devices, and splits it among
-/// the devices. Device i gets `sizes[i]` rows of it, in order. Without sizes, the parts are as equal as possible. The
-/// results are outside the graph.
+/// the devices.
+///
+/// Device i gets `sizes[i]` rows of it, in order. Without sizes, the parts are as equal as possible. The results are
+/// outside the graph.
 ///
 /// # Errors
 /// The errors of [`all_reduce`]; [`Error::InvalidArgument`] for scalars, and unless there is one size for each tensor

@@ -6,6 +6,7 @@ pub use crate::shape::split_sizes;
 use crate::tensor::{Tensor, to_together};
 
 /// Splits a batch, `images: [N, ..]` and `labels: [N, ..]`, into one part per device, of sizes as equal as possible.
+///
 /// Images and labels of a part are moved in one copy. The parts are outside the graph.
 ///
 /// # Errors
@@ -27,7 +28,9 @@ pub fn split_batch(images: &Tensor, labels: &Tensor, devices: &[Device]) -> Resu
     split_batch_by(images, labels, devices, &vec![1.0; devices.len()])
 }
 
-/// Like [`split_batch`], with part sizes in proportion to `weights`, one per device; see [`split_sizes`].
+/// Splits a batch as [`split_batch`] does, into parts in proportion to `weights`.
+///
+/// There is one weight for each device: see [`split_sizes`].
 ///
 /// # Errors
 /// The errors of [`split_batch`], and [`Error::InvalidArgument`] unless there is one weight per device.

@@ -19,8 +19,9 @@ const BOUND: &str = "OMPI_MCA_orte_bound_at_launch";
 /// The most elements in one message: MPI counts with 31 bits.
 const MOST: usize = 1 << 28;
 
-/// All processes of a job that `mpirun` started, and the rank of this process among them. This is `MPI_COMM_WORLD` with
-/// its rank.
+/// All processes of a job that `mpirun` started, and the rank of this process among them.
+///
+/// This is `MPI_COMM_WORLD` with its rank.
 ///
 /// Clones are the same communicator. Methods that exchange data are *collective*: all processes must call the same
 /// methods in the same order, as they do if they run the same program. If a process does something else or drops its
@@ -225,8 +226,9 @@ impl Communicator {
         lens.iter().map(|&len| all.by_ref().take(len).collect()).collect()
     }
 
-    /// Returns the sums over all processes, for example of metrics. All processes give the same number of values. The
-    /// sums have the same bits on all processes.
+    /// Returns the sums over all processes, for example of metrics.
+    ///
+    /// All processes give the same number of values. The sums have the same bits on all processes.
     #[must_use]
     pub fn sum(&self, values: &[f64]) -> Vec<f64> {
         let lens = self.agree(Act::Numbers, &[values.len() as u64]);

@@ -283,11 +283,13 @@ impl JointStep<'_> {
 }
 
 impl DataParallel {
-    /// Trains the net together with the other processes of a job. Each process has one or several devices, and its own
-    /// part of each batch. [`train_batch`](DataParallel::train_batch) then takes that part and is collective: all
-    /// processes must call it equally often. Load the parts with [`DataLoader::shard`](crate::data::DataLoader::shard)
-    /// and [`shard`](DataParallel::shard). A part may be empty, with shape `[0, ..]`, unless the parts of all processes
-    /// are empty.
+    /// Trains the net together with the other processes of a job.
+    ///
+    /// Each process has one or several devices, and its own part of each batch.
+    /// [`train_batch`](DataParallel::train_batch) then takes that part and is collective: all processes must call it
+    /// equally often. Load the parts with [`DataLoader::shard`](crate::data::DataLoader::shard) and
+    /// [`shard`](DataParallel::shard). A part may be empty, with shape `[0, ..]`, unless the parts of all processes are
+    /// empty.
     ///
     /// The results are the same as with one process that has the whole batch. On all processes, the loss is the loss of
     /// the whole batch, batch norm uses the statistics of the whole batch, and dropout drops the same elements. Other

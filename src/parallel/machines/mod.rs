@@ -21,9 +21,11 @@ use crate::data::Shard;
 
 impl DataParallel {
     /// Returns the part of each batch that this process must load, for
-    /// [`DataLoader::shard`](crate::data::DataLoader::shard). With several processes (`with_communicator`, feature
-    /// `mpi`), the parts follow the measured speeds of the processes. They stay equal if a process has other
-    /// [`Shares`](super::Shares) than measured ones. With one process, the part is the whole batch.
+    /// [`DataLoader::shard`](crate::data::DataLoader::shard).
+    ///
+    /// With several processes (`with_communicator`, feature `mpi`), the parts follow the measured speeds of the
+    /// processes. They stay equal if a process has other [`Shares`](super::Shares) than measured ones. With one
+    /// process, the part is the whole batch.
     ///
     /// ```
     /// use anygpu::data::{DataLoader, mnist_5k};

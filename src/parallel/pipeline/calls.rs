@@ -24,11 +24,12 @@ use crate::tensor::{Tensor, generator, skip_blocks};
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Pipeline {
-    /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, labels `y: [N, ..]`,
-    /// which are moved to the last stage's device, and a loss function. The loss function gets the output and the
-    /// labels of one micro-batch. It returns a *mean* over samples, or any loss of [`nn`](crate::nn). Afterwards, the
-    /// [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients are cleared. Call
-    /// the optimiser's `step()` next.
+    /// Computes the forward and backward pass of one step over all stages.
+    ///
+    /// Takes `x: [N, ..]`, labels `y: [N, ..]`, which are moved to the last stage's device, and a loss function. The
+    /// loss function gets the output and the labels of one micro-batch. It returns a *mean* over samples, or any loss
+    /// of [`nn`](crate::nn). Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch.
+    /// Earlier gradients are cleared. Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar on the last stage's device.
     ///
@@ -47,8 +48,10 @@ impl Pipeline {
     }
 
     /// Does the same as [`train_batch`](Pipeline::train_batch), but adds to the existing gradients, for a batch that is
-    /// computed in several calls. To get the gradient of the mean over all calls, divide each loss by the number of
-    /// calls. Clear the gradients first with the optimiser's `zero_grad()`.
+    /// computed in several calls.
+    ///
+    /// To get the gradient of the mean over all calls, divide each loss by the number of calls. Clear the gradients
+    /// first with the optimiser's `zero_grad()`.
     ///
     /// # Errors
     /// The errors of [`train_batch`](Pipeline::train_batch), but on error, all gradients are as they were.
@@ -163,6 +166,7 @@ impl Pipeline {
     }
 
     /// Returns the net's output for `x: [N, ..]` in its current mode, on the last stage's device and outside the graph.
+    ///
     /// A new net is in training mode; [`train_batch`](Pipeline::train_batch) and [`predict`](Pipeline::predict) switch
     /// the mode.
     ///

@@ -20,8 +20,10 @@ const RUNS: usize = 3;
 
 impl Pipeline {
     /// Cuts a net into stages for these devices, in their order: neighbouring layers of the [`Sequential`] form a
-    /// stage. `example` has the shape of a micro-batch. The layers are measured with it one by one on each device,
-    /// forward and backward.
+    /// stage.
+    ///
+    /// `example` has the shape of a micro-batch. The layers are measured with it one by one on each device, forward and
+    /// backward.
     ///
     /// The cut makes the slowest stage as fast as possible, including the time to move its input, its output and their
     /// gradients. It respects the memory of each device where that is [known](Device::driver_memory). The memory holds

@@ -171,9 +171,11 @@ impl Pipeline {
         })
     }
 
-    /// Sets the number of micro-batches of a batch. The default is 4 per stage. Micro-batches have equal numbers of
-    /// samples, as far as possible. A batch with fewer samples than that has one micro-batch per sample. With K stages
-    /// and n micro-batches, a stage is idle for (K − 1) / (n + K − 1) of a step.
+    /// Sets the number of micro-batches of a batch.
+    ///
+    /// The default is 4 per stage. Micro-batches have equal numbers of samples, as far as possible. A batch with fewer
+    /// samples than that has one micro-batch per sample. With K stages and n micro-batches, a stage is idle for (K − 1)
+    /// / (n + K − 1) of a step.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0.
@@ -201,8 +203,10 @@ impl Pipeline {
         self
     }
 
-    /// Sets how long a call waits while no stage ends a pass of a micro-batch. After this time, the call ends with
-    /// [`Error::Timeout`]. The default is 10 minutes. The first step includes the compilation of kernels.
+    /// Sets how long a call waits while no stage ends a pass of a micro-batch.
+    ///
+    /// After this time, the call ends with [`Error::Timeout`]. The default is 10 minutes. The first step includes the
+    /// compilation of kernels.
     #[must_use]
     pub fn with_time_limit(mut self, limit: Duration) -> Pipeline {
         self.time_limit = limit;
@@ -243,7 +247,9 @@ impl Pipeline {
     }
 
     /// Returns all layers as one net, with the pipeline's own tensors on all of its devices, for checkpoints and
-    /// initialisation. To compute, use [`predict`](Pipeline::predict). The returned net has its own modes: call
+    /// initialisation.
+    ///
+    /// To compute, use [`predict`](Pipeline::predict). The returned net has its own modes: call
     /// [`keep_eval`](Module::keep_eval) on a layer before you create the pipeline.
     #[must_use]
     pub fn module(&self) -> &Sequential {

@@ -1,7 +1,8 @@
 //! The order in which a stage computes its forward and backward passes.
 
-/// The order of the forward and backward passes of a [`Pipeline`](super::Pipeline)'s micro-batches. Both orders give
-/// the same bits, but differ in memory.
+/// The order of the forward and backward passes of a [`Pipeline`](super::Pipeline)'s micro-batches.
+///
+/// Both orders give the same bits, but differ in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PipelineSchedule {
     /// Each backward pass begins as soon as its gradient has arrived. A stage then alternates between one forward and

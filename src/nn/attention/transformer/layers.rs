@@ -151,8 +151,9 @@ layer! {
 }
 
 impl TransformerEncoderLayer {
-    /// Computes the layer with attention options, such as a mask that broadcasts to `[N, heads, L, L]`. A `bool` mask
-    /// is true where a position *may* attend to another, which is the opposite of PyTorch.
+    /// Computes the layer with attention options, such as a mask that broadcasts to `[N, heads, L, L]`.
+    ///
+    /// A `bool` mask is true where a position *may* attend to another, which is the opposite of PyTorch.
     /// [`Attention::key_padding_mask`] hides padding: PyTorch's `src_key_padding_mask`.
     ///
     /// # Errors
@@ -200,8 +201,10 @@ layer! {
 }
 
 impl TransformerDecoderLayer {
-    /// Computes the layer. `own` has the options of the self-attention, often [`causal`](Attention::causal); its mask
-    /// broadcasts to `[N, heads, L, L]`. `other` has the options of the attention to the memory; its mask broadcasts to
+    /// Computes the layer.
+    ///
+    /// `own` has the options of the self-attention, often [`causal`](Attention::causal); its mask broadcasts to
+    /// `[N, heads, L, L]`. `other` has the options of the attention to the memory; its mask broadcasts to
     /// `[N, heads, L, S]`. A `bool` mask is true where a position *may* attend to another, which is the opposite of
     /// PyTorch. [`Attention::key_padding_mask`] hides padding: PyTorch's `tgt_key_padding_mask` in `own`, its
     /// `memory_key_padding_mask` in `other`.

@@ -82,7 +82,7 @@ impl TransformerEncoder {
     /// Computes the layers with attention options, as in [`TransformerEncoderLayer::forward_with`].
     ///
     /// # Errors
-    /// Errors of the layers.
+    /// The errors of the layers.
     pub fn forward_with(&self, x: &Tensor, options: &Attention) -> Result<Tensor> {
         let mut x = x.clone();
         for layer in &self.layers {
@@ -123,7 +123,7 @@ impl TransformerDecoder {
     /// Computes the layers with attention options, as in [`TransformerDecoderLayer::decode`].
     ///
     /// # Errors
-    /// Errors of the layers.
+    /// The errors of the layers.
     pub fn decode(&self, target: &Tensor, memory: &Tensor, own: &Attention, other: &Attention) -> Result<Tensor> {
         let mut x = target.clone();
         for layer in &self.layers {

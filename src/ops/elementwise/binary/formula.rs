@@ -110,8 +110,9 @@ impl Neg for Formula {
     }
 }
 
-/// Computes a formula of tensors and numbers with `+ - * / %`, without a `?` for each step. Returns a `Result<Tensor>`:
-/// the value, or the first error.
+/// Computes a formula of tensors and numbers with `+ - * / %`, without a `?` for each step.
+///
+/// Returns a `Result<Tensor>`: the value, or the first error.
 ///
 /// Each operand is a tensor, a reference to a tensor, a number, or a call that returns a tensor or a `Result<Tensor>`.
 /// Tensors are not moved. The operators broadcast and choose types like the operators of [`Tensor`](crate::Tensor),

@@ -12,8 +12,9 @@ use crate::ops::long::scalar;
 use crate::ops::same_device;
 use crate::tensor::Tensor;
 
-/// A number as an operand, of one of Python's three kinds (bool < integer < float). It never changes the type of a
-/// tensor of its own kind or of a higher one.
+/// A number as an operand, of one of Python's three kinds (bool < integer < float).
+///
+/// It never changes the type of a tensor of its own kind or of a higher one.
 ///
 /// ```
 /// # use anygpu::{DType, Tensor};

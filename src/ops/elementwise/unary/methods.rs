@@ -7,12 +7,15 @@ use crate::ops::named;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns the integers with all bits inverted, in the same type. Booleans are negated. Floats are an error.
+    /// Returns the integers with all bits inverted, in the same type.
+    ///
+    /// Booleans are negated. Floats are an error.
     ///
     /// The result has the same shape.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for floats; an error if the device has too little memory for the result.
+    /// [`Error::DTypeMismatch`] for floats; [`Error::OutOfMemory`] if the device does not have enough memory for the
+    /// result.
     pub fn bitwise_not(&self) -> Result<Tensor> {
         match self.dtype() {
             DType::Bool => named("bitwise_not", || self.logical_not()),
@@ -25,7 +28,7 @@ impl Tensor {
     /// The result has the same shape. Halves are computed as f32 and keep their type, and f64 is computed as f64.
     ///
     /// # Errors
-    /// An error if the device has too little memory for the result.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory for the result.
     pub fn relu6(&self) -> Result<Tensor> {
         named("relu6", || self.hardtanh(0.0, 6.0))
     }
@@ -47,9 +50,11 @@ impl Tensor {
         self.clamp_integers("relu", Some(0.0), None)
     }
 
-    /// Limits the elements to the range from `min` to `max`; each bound is optional. If `min` is above `max`, the
-    /// result is `max`. NaN stays NaN. The gradient is 1 between the bounds, and 0 at the bounds and beyond, as in
-    /// PyTorch 2.15. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
+    /// Limits the elements to the range from `min` to `max`; each bound is optional.
+    ///
+    /// If `min` is above `max`, the result is `max`. NaN stays NaN. The gradient is 1 between the bounds, and 0 at the
+    /// bounds and beyond, as in PyTorch 2.15. Integers keep their type; fractional bounds are rounded inwards to whole
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
@@ -93,8 +98,9 @@ impl Tensor {
         }
     }
 
-    /// Limits the elements to the range from `min` to `max`, as an activation: integers become f32. The gradient is the
-    /// same as for [`Tensor::clamp`]. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
+    /// Limits the elements to the range from `min` to `max`, as an activation: integers become f32.
+    ///
+    /// The gradient is the same as for [`Tensor::clamp`]. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `min` is below `max`.

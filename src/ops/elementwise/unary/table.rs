@@ -72,8 +72,9 @@ macro_rules! functions {
                 /// The result has the same shape. Halves are computed as f32 and keep their type, and f64 is computed as f64.
                 ///
                 /// # Errors
-                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if booleans are not allowed; an error if the
-                /// device has too little memory for the result.
+                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if booleans are not allowed;
+                /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device does not have enough memory for the
+                /// result.
                 pub fn $method(&self, $($argument: $t),*) -> Result<Tensor> {
                     of_one(UnaryFn::$id, self, functions!(@arguments $($a, $b)?))
                 }

@@ -54,8 +54,9 @@ impl Attention {
         self
     }
 
-    /// Sets a mask that broadcasts to `[.., L, S]`. A `bool` mask is true where a query attends to a key. A float mask
-    /// is added to the scores before the softmax.
+    /// Sets a mask that broadcasts to `[.., L, S]`.
+    ///
+    /// A `bool` mask is true where a query attends to a key. A float mask is added to the scores before the softmax.
     pub fn mask(mut self, mask: &Tensor) -> Attention {
         self.mask = Some(mask.clone());
         self
@@ -64,7 +65,7 @@ impl Attention {
     /// Hides keys from all queries of their sample, such as padding after the end of a text. This is PyTorch's
     /// `key_padding_mask`.
     ///
-    /// The mask is `[N, S]` of bool, and **true where a key is hidden**, as in PyTorch. This is the opposite of
+    /// The mask is a bool tensor `[N, S]`, and **true where a key is hidden**, as in PyTorch. This is the opposite of
     /// [`mask`](Attention::mask). N is the first dimension of the keys, which have at least three. It can be combined
     /// with a mask and with [`causal`](Attention::causal). A query without any key has the result 0.
     ///
@@ -123,9 +124,10 @@ impl Attention {
 }
 
 impl Tensor {
-    /// Computes `softmax(q kᵀ · scale + mask) v`, like PyTorch's `scaled_dot_product_attention`. q is this tensor,
-    /// `[.., L, E]`. `keys` are `[.., S, E]`, `values` are `[.., S, V]`, and the result is `[.., L, V]`. Leading
-    /// dimensions are broadcast.
+    /// Computes `softmax(q kᵀ · scale + mask) v`, like PyTorch's `scaled_dot_product_attention`.
+    ///
+    /// q is this tensor, `[.., L, E]`. `keys` are `[.., S, E]`, `values` are `[.., S, V]`, and the result is
+    /// `[.., L, V]`. Leading dimensions are broadcast.
     ///
     /// If the mask excludes all keys of a query, its result is 0 and it has no gradient, as in PyTorch since 2.5.
     ///

@@ -84,24 +84,28 @@ impl<const D: usize> Conv<D> {
         Conv { window, padding: ConvPadding::Equal([0; D]), output_padding: [0; D], groups: 1 }
     }
 
-    /// Sets the zeros around the image. In a transposed convolution, sets the elements that are removed there. One
-    /// number, or an array with one number for each dimension, is for both sides. `[before, after]` for each dimension,
-    /// or [`ConvPadding::Same`], sets each side.
+    /// Sets the zeros around the image.
+    ///
+    /// In a transposed convolution, sets the elements that are removed there. One number, or an array with one number
+    /// for each dimension, is for both sides. `[before, after]` for each dimension, or [`ConvPadding::Same`], sets each
+    /// side.
     pub fn padding(mut self, padding: impl Into<ConvPadding<D>>) -> Self {
         self.padding = padding.into();
         self
     }
 
-    /// Sets the number of groups of channels. Each output channel reads one group. With as many groups as channels, the
-    /// convolution is depthwise.
+    /// Sets the number of groups of channels.
+    ///
+    /// Each output channel reads one group. With as many groups as channels, the convolution is depthwise.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }
 
-    /// Sets the number of elements that a transposed convolution adds to the end of its result. It must be less than
-    /// the stride or the dilation. With a stride, several input sizes of a convolution have the same output size; this
-    /// number chooses one of them. Other convolutions return an error.
+    /// Sets the number of elements that a transposed convolution adds to the end of its result.
+    ///
+    /// It must be less than the stride or the dilation. With a stride, several input sizes of a convolution have the
+    /// same output size; this number chooses one of them. Other convolutions return an error.
     pub fn output_padding(mut self, output_padding: impl Sizes<D>) -> Self {
         self.output_padding = output_padding.sizes();
         self
@@ -254,8 +258,10 @@ fn unflattened(op: &'static str, x: &Tensor, w: &Tensor) -> Result<[Tensor; 2]> 
 }
 
 impl Tensor {
-    /// Computes a 2-D convolution: `[N, C, H, W]` with weights `[OC, C / groups, KH, KW]` and an optional bias `[OC]` →
-    /// `[N, OC, OH, OW]` with `OH = ⌊(H + 2·padding − dilation·(KH − 1) − 1) / stride⌋ + 1`, OW likewise.
+    /// Computes a 2-D convolution: `[N, C, H, W]` → `[N, OC, OH, OW]`.
+    ///
+    /// The weights are `[OC, C / groups, KH, KW]`, and the optional bias is `[OC]`. The height of the result is
+    /// `OH = ⌊(H + 2·padding − dilation·(KH − 1) − 1) / stride⌋ + 1`. The same formula with W and KW gives OW.
     ///
     /// With several groups, output channels `g·OC/groups ..` read only the input channels `g·C/groups ..`.
     ///
@@ -287,8 +293,10 @@ impl Tensor {
         apply(Forward(geometry, false, None), &inputs)
     }
 
-    /// Computes a 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` →
-    /// `[N, OC, OL]` with `OL = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1`.
+    /// Computes a 1-D convolution: `[N, C, L]` → `[N, OC, OL]`.
+    ///
+    /// The weights are `[OC, C / groups, K]`, and the optional bias is `[OC]`. The length of the result is
+    /// `OL = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1`.
     ///
     /// # Errors
     /// Same as [`Tensor::conv2d`] with a height of 1; the messages show that height.
@@ -305,9 +313,12 @@ impl Tensor {
         named("conv1d", || x.conv2d(&w, bias, conv.flat())?.squeeze(2))
     }
 
-    /// Computes a transposed 2-D convolution ("deconvolution"), the gradient of [`Tensor::conv2d`] with respect to its
-    /// input: `[N, C, H, W]` with weights `[C, OC / groups, KH, KW]` and an optional bias `[OC]` → `[N, OC, OH, OW]`
-    /// with `OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) + output_padding + 1`, OW likewise.
+    /// Computes a transposed 2-D convolution ("deconvolution"): `[N, C, H, W]` → `[N, OC, OH, OW]`.
+    ///
+    /// This is the gradient of [`Tensor::conv2d`] with respect to its input. The weights are
+    /// `[C, OC / groups, KH, KW]`, and the optional bias is `[OC]`. The height of the result is
+    /// `OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) + output_padding + 1`. The same formula with W and KW gives
+    /// OW.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if channels or ranks do not match; [`Error::InvalidArgument`] if the result would be
@@ -342,8 +353,10 @@ impl Tensor {
         })
     }
 
-    /// Computes a transposed 1-D convolution: `[N, C, L]` with weights `[C, OC / groups, K]` and an optional bias
-    /// `[OC]` → `[N, OC, (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1]`.
+    /// Computes a transposed 1-D convolution: `[N, C, L]` → `[N, OC, OL]`.
+    ///
+    /// The weights are `[C, OC / groups, K]`, and the optional bias is `[OC]`. The length of the result is
+    /// `OL = (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1`.
     ///
     /// # Errors
     /// Same as [`Tensor::conv_transpose2d`] with a height of 1; the messages show that height.

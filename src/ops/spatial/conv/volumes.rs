@@ -66,8 +66,10 @@ fn added(planes: &Tensor, window: &WindowParams<3>, extra: usize) -> Result<Tens
 }
 
 impl Tensor {
-    /// Computes a 3-D convolution: `[N, C, D, H, W]` with weights `[OC, C / groups, KD, KH, KW]` and an optional bias `[OC]` →
-    /// `[N, OC, OD, OH, OW]` with `OD = ⌊(D + 2·padding − dilation·(KD − 1) − 1) / stride⌋ + 1`, OH and OW likewise.
+    /// Computes a 3-D convolution: `[N, C, D, H, W]` → `[N, OC, OD, OH, OW]`.
+    ///
+    /// The weights are `[OC, C / groups, KD, KH, KW]`, and the optional bias is `[OC]`. The depth of the result is
+    /// `OD = ⌊(D + 2·padding − dilation·(KD − 1) − 1) / stride⌋ + 1`. The same formula gives OH and OW.
     ///
     /// It is computed as a 2-D convolution with C·KD channels. The image of that convolution takes KD / stride times
     /// the memory of x.
@@ -106,10 +108,11 @@ impl Tensor {
         })
     }
 
-    /// Computes a transposed 3-D convolution ("deconvolution"), the gradient of [`Tensor::conv3d`] with respect to its
-    /// input: `[N, C, D, H, W]` with weights `[C, OC / groups, KD, KH, KW]` and an optional bias `[OC]` →
-    /// `[N, OC, OD, OH, OW]` with `OD = (D − 1)·stride − 2·padding + dilation·(KD − 1) + output_padding + 1`, OH and OW
-    /// likewise.
+    /// Computes a transposed 3-D convolution ("deconvolution"): `[N, C, D, H, W]` → `[N, OC, OD, OH, OW]`.
+    ///
+    /// This is the gradient of [`Tensor::conv3d`] with respect to its input. The weights are
+    /// `[C, OC / groups, KD, KH, KW]`, and the optional bias is `[OC]`. The depth of the result is
+    /// `OD = (D − 1)·stride − 2·padding + dilation·(KD − 1) + output_padding + 1`. The same formula gives OH and OW.
     ///
     /// # Errors
     /// Same as [`Tensor::conv_transpose2d`].

@@ -169,8 +169,10 @@ pub(super) fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: 
 }
 
 impl Tensor {
-    /// Computes means over parts that divide the images into `[OH, OW]`: `[N, C, H, W]` → `[N, C, OH, OW]`. Part `o`
-    /// covers `⌊o·H / OH⌋ .. ⌈(o + 1)·H / OH⌉`; parts overlap if OH does not divide H. Size 1 is global pooling.
+    /// Computes means over parts that divide the images into `[OH, OW]`: `[N, C, H, W]` → `[N, C, OH, OW]`.
+    ///
+    /// Part `o` covers `⌊o·H / OH⌋ .. ⌈(o + 1)·H / OH⌉`; parts overlap if OH does not divide H. Size 1 is global
+    /// pooling.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the input has another rank, a size is 0, or, on adapters, parts are longer than
@@ -188,7 +190,9 @@ impl Tensor {
     }
 
     /// Returns the largest elements of parts that divide the images into `[OH, OW]`, with the parts of
-    /// [`Tensor::adaptive_avg_pool2d`]. NaN counts as the largest. The gradient goes to the first of equal maxima.
+    /// [`Tensor::adaptive_avg_pool2d`].
+    ///
+    /// NaN counts as the largest. The gradient goes to the first of equal maxima.
     ///
     /// # Errors
     /// Same as [`Tensor::adaptive_avg_pool2d`].

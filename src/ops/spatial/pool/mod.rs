@@ -80,7 +80,9 @@ impl<const D: usize> Pool<D> {
     }
 
     /// Sets whether a mean divides by the number of its pixels and padding elements (the default), or only by the
-    /// number of its pixels. Elements of a `ceil_mode` window that are past the padding never count.
+    /// number of its pixels.
+    ///
+    /// Elements of a `ceil_mode` window that are past the padding never count.
     pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
         self.count_include_pad = count_include_pad;
         self
@@ -153,8 +155,10 @@ fn unflattened(op: &'static str, x: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Returns the largest element of each window: `[N, C, H, W]` → `[N, C, OH, OW]` with
-    /// `OH = (H + 2·padding − dilation·(K − 1) − 1) / stride + 1`, rounded down unless [`Pool::ceil_mode`] is on.
+    /// Returns the largest element of each window: `[N, C, H, W]` → `[N, C, OH, OW]`.
+    ///
+    /// The height of the result is `OH = (H + 2·padding − dilation·(K − 1) − 1) / stride + 1`, rounded down unless
+    /// [`Pool::ceil_mode`] is on. The same formula gives OW.
     ///
     /// NaN counts as the largest. The gradient goes to the first of equal maxima. A window without a pixel, which is
     /// possible with a dilation, returns −∞.
@@ -175,9 +179,10 @@ impl Tensor {
         pool.into().run(self, true)
     }
 
-    /// Returns two tensors: the largest element of each window, like [`Tensor::max_pool2d`], and its position in the
-    /// plane, `h · W + w`, as u32. The first of equal maxima counts. The position of a window without a pixel is
-    /// [`u32::MAX`].
+    /// Returns the largest element of each window, like [`Tensor::max_pool2d`], and its position as u32.
+    ///
+    /// The position is in the plane: `h · W + w`. The first of equal maxima counts. The position of a window without a
+    /// pixel is [`u32::MAX`].
     ///
     /// # Errors
     /// Same as [`Tensor::max_pool2d`].
@@ -196,8 +201,8 @@ impl Tensor {
         named(op, || Ok((pool.run(self, true)?, apply(Positions(windows), &[self])?)))
     }
 
-    /// Returns two tensors: the largest element of each window, like [`Tensor::max_pool1d`], and its position, as u32.
-    /// See [`Tensor::max_pool2d_with_indices`].
+    /// Returns the largest element of each window, like [`Tensor::max_pool1d`], and its position as u32. See
+    /// [`Tensor::max_pool2d_with_indices`].
     ///
     /// # Errors
     /// Same as [`Tensor::max_pool2d`].
@@ -217,7 +222,7 @@ impl Tensor {
         })
     }
 
-    /// Returns the mean of each window. The shapes are as in [`Tensor::max_pool2d`].
+    /// Returns the mean of each window: `[N, C, H, W]` → `[N, C, OH, OW]`, as in [`Tensor::max_pool2d`].
     ///
     /// # Errors
     /// Same as [`Tensor::max_pool2d`], and [`Error::InvalidArgument`] if there is a dilation.

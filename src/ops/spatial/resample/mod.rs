@@ -39,8 +39,10 @@ pub enum ResampleRounding {
     PreferCeil,
 }
 
-/// The position of new pixel `o`, for [`Resample`]. Pixel i of the L old pixels is at position i. `s` is the scale, by
-/// default the ratio of the sizes. The names are ONNX's.
+/// The position of new pixel `o`, for [`Resample`].
+///
+/// Pixel i of the L old pixels is at position i. `s` is the scale, by default the ratio of the sizes. The names are
+/// ONNX's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ResampleCoordinates {
     /// `(o + ½) / s − ½`: the images' borders keep their places.
@@ -99,7 +101,9 @@ impl Resample {
         }
     }
 
-    /// Sets the scale by which positions are computed. It must be above 0. The default is the ratio of the sizes.
+    /// Sets the scale by which positions are computed.
+    ///
+    /// It must be above 0. The default is the ratio of the sizes.
     #[must_use]
     pub fn scale(self, scale: f64) -> Resample {
         Resample { scale: Some(scale), ..self }
@@ -124,8 +128,10 @@ impl Resample {
         Resample { antialias, ..self }
     }
 
-    /// Sets whether pixels beyond the edges have no weight. The weights of the other pixels then add up to 1.
-    /// Otherwise, pixels beyond an edge are equal to the edge's pixel. Not for [`ResampleFilter::Nearest`].
+    /// Sets whether pixels beyond the edges have no weight.
+    ///
+    /// The weights of the other pixels then add up to 1. Otherwise, pixels beyond an edge are equal to the edge's
+    /// pixel. Not for [`ResampleFilter::Nearest`].
     #[must_use]
     pub fn exclude_outside(self, exclude: bool) -> Resample {
         Resample { exclude_outside: exclude, ..self }
@@ -159,8 +165,9 @@ impl Resample {
 }
 
 impl Tensor {
-    /// Resamples one dimension: `[.., L, ..]` → `[.., size, ..]`. To resize an image, call this once for each
-    /// dimension. See also [`Tensor::interpolate`].
+    /// Resamples one dimension: `[.., L, ..]` → `[.., size, ..]`.
+    ///
+    /// To resize an image, call this once for each dimension. See also [`Tensor::interpolate`].
     ///
     /// The host computes the weights of the pixels, in f64, so that all devices agree.
     ///
