@@ -18,7 +18,7 @@ RUSTC_BOOTSTRAP=1 exec rustdoc "$@"
 END
 chmod +x "$out/rustdoc"
 # The whole workspace with all features, as the other stages of .ci/run build it: they share the dependencies.
-RUSTDOC=$out/rustdoc RUSTDOCFLAGS="-Z unstable-options --output-format json" \
+RUSTDOC=$out/rustdoc RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -Z unstable-options --output-format json" \
     cargo doc --locked --workspace --all-features --no-deps
 
 if ! CARGO_TARGET_DIR=$out cargo run --locked --quiet --manifest-path scripts/public-api/Cargo.toml -- \

@@ -13,7 +13,7 @@ case "${1:-}" in
 esac
 
 # In the order in which they can be published.
-crates=(anygpu-host anygpu-plot anygpu anygpu-cli)
+crates=(anygpu-host anygpu anygpu-plot anygpu-cli)
 most=3000000 # bytes of the package of the library
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 folder=$PWD/target/release-check
@@ -42,6 +42,14 @@ for crate in "${crates[@]}"; do
         grep -q "^$field = " "$folder/packages/$crate-$version/Cargo.toml" || missing+=("$crate: no $field in Cargo.toml")
     done
 done
+
+oldest=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+say "the packages with Rust $oldest, which they promise"
+if rustup toolchain install "$oldest" --profile minimal --no-self-update; then
+    rustup run "$oldest" cargo check --quiet --locked --target-dir "$folder/target"
+else
+    missing+=("Rust $oldest cannot be installed: it is not known whether it compiles the packages")
+fi
 
 say "the program of README.md, with the packages"
 cat >"$folder/program/Cargo.toml" <<END
