@@ -56,8 +56,8 @@ impl Tensor {
     /// f32 instead, convert the array first: `array.mapv(|x| x as f32)`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device does not have enough memory;
-    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if it does not hold this element type.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory;
+    /// [`Error::DTypeMismatch`] if it does not hold this element type.
     ///
     /// ```
     /// use anygpu::Tensor;

@@ -241,7 +241,7 @@ impl Tensor {
     /// copy.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device does not have enough memory for the copy.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory for the copy.
     pub fn contiguous(&self) -> Result<Tensor> {
         if self.layout().is_contiguous() {
             return Ok(self.clone());
@@ -253,7 +253,7 @@ impl Tensor {
     /// another handle of the same elements.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device does not have enough memory for the copy.
+    /// [`Error::OutOfMemory`] if the device does not have enough memory for the copy.
     ///
     /// ```
     /// # use anygpu::Tensor;
