@@ -35,6 +35,12 @@ pub(crate) fn rank() -> Option<Rank> {
     RANK.get()
 }
 
+/// Runs `work` as if this thread were not in a group.
+pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
+    let _rank = RANK.set(None);
+    work()
+}
+
 /// The exchange of values with the same step's groups in other processes.
 pub(crate) trait Outside: std::fmt::Debug + Send + Sync {
     /// Contributes values to round `round` of the step, and returns those of all processes, in order of their ranks. Each
@@ -250,6 +256,13 @@ impl Rank {
         !self.group.in_turn
     }
 
+    /// Returns numbers that change when this rank exchanges values, draws random numbers, or notes a loss.
+    pub fn traces(&self) -> [usize; 4] {
+        let Progress { rounds, losses, draws, .. } = self.progress();
+        let losses = lock(losses);
+        [rounds.load(Ordering::Relaxed), lock(draws).len(), losses.totals.len(), losses.counts.len()]
+    }
+
     /// Scales `count`, a number proportional to this rank's samples, to all ranks.
     pub fn over_all(&self, count: usize) -> usize {
         (count as u128 * self.group.total() as u128 / self.samples() as u128) as usize
@@ -274,8 +287,8 @@ impl Rank {
     ) -> Result<Arc<Vec<f32>>> {
         let start = Instant::now();
         let mut exchange = lock(&self.group.exchange);
+        let round = self.progress().rounds.fetch_add(1, Ordering::Relaxed);
         if !THREADS {
-            let round = self.progress().rounds.fetch_add(1, Ordering::Relaxed);
             if let Some(known) = exchange.earlier.get(round) {
                 return Ok(known.clone());
             }

@@ -134,6 +134,19 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         files.iter().map(read).collect::<anygpu::Result<Vec<Tensor>>>()
     };
     let (read_only, started) = (read(&inputs)?, read(&in_outs)?);
+    // The launch tells of other names that are wrong.
+    if made.iter().all(|name| kernel.outputs().contains(name))
+        && let Some(name) = kernel.outputs().into_iter().find(|name| !made.contains(name))
+    {
+        let message = format!("the output '{name}' is missing: use --out {name}:TYPE:SIZES or --inout {name}=FILE");
+        return Err(Failure::Usage(message));
+    }
+    let given: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
+    if given.iter().all(|name| kernel.inputs().contains(name))
+        && let Some(name) = kernel.inputs().into_iter().find(|name| !given.contains(name))
+    {
+        return Err(Failure::Usage(format!("the input '{name}' is missing: use --in {name}=FILE")));
+    }
     let mut launch = kernel.on(&device);
     for ((name, _), tensor) in inputs.iter().zip(&read_only) {
         launch = launch.input(name, tensor);
@@ -289,7 +302,8 @@ fn three<T: Copy + From<u8>>(option: &str, sizes: &[T]) -> Result<[T; 3], Failur
 
 /// Returns the entry point of a source that has one.
 fn only_entry(source: &str, path: &Path) -> Result<String, Failure> {
-    let points = WgslKernel::entry_points(source)?;
+    let points =
+        WgslKernel::entry_points(source).map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
     match &points[..] {
         [entry] => Ok(entry.clone()),
         [] => Err(Failure::Run(format!("{}: it has no @compute entry point", path.display()))),

@@ -19,6 +19,7 @@ use super::info::{DeviceInfo, DeviceKind, Limits, Vendor};
 use super::name::Name;
 use super::{BackendHandle, Device, Inner, chaos, cpu};
 use crate::error::{Error, Result};
+use crate::util::notice::warn;
 use crate::util::sync;
 
 /// Logical devices that one adapter can be split into.
@@ -112,7 +113,7 @@ impl Registry {
         let visible = std::env::var("ANYGPU_VISIBLE_DEVICES").ok();
         let (slots, warnings) = name_slots(&kinds, visible.as_deref());
         for warning in warnings {
-            log::warn!("ANYGPU_VISIBLE_DEVICES: {warning}");
+            warn(&format!("ANYGPU_VISIBLE_DEVICES: {warning}"));
         }
         Registry { adapters, kinds, slots, devices: Mutex::default() }
     }

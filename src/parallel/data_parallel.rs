@@ -7,6 +7,7 @@ use super::balance::{Balance, Shares};
 use super::collectives::logical;
 use super::dims::SampleDims;
 use super::gradient_buckets::BucketPlan;
+use super::loss_check::LossCheck;
 use super::machines::Machines;
 use super::members::{Member, Roster, State};
 use super::replica::Replica;
@@ -35,8 +36,10 @@ const BUCKET_BYTES: usize = 4 << 20;
 /// weights of the whole batch, which the devices exchange. Sums of several losses, each times a constant, are right
 /// too. In a loss of your own, return the mean over the samples, or combine the losses of single elements with
 /// [`Reduction::reduce`](crate::nn::Reduction::reduce) or
-/// [`Reduction::reduce_weighted`](crate::nn::Reduction::reduce_weighted). A loss that is not a sum of means, such as
-/// the square root of a mean, has another value on several devices.
+/// [`Reduction::reduce_weighted`](crate::nn::Reduction::reduce_weighted). The value of any other loss, such as a sum or
+/// the square root of a mean, depends on how the batch is split. So the first call of each loss function compares the
+/// loss with the losses of two parts of its samples, and returns an error if it is not their mean. This is not compared
+/// in [`step`](DataParallel::step), or in a browser.
 ///
 /// Training steps switch the net to training mode, and predictions switch it to evaluation mode ([`Module::train`],
 /// [`Module::eval`]). Layers that are [kept in evaluation mode](Module::keep_eval) are not switched. Batch norm uses
@@ -99,6 +102,7 @@ pub struct DataParallel {
     /// Whether the result of a loss function is a sum over samples, not a mean.
     pub(super) summed: bool,
     pub(super) dims: SampleDims,
+    pub(super) loss_check: Arc<LossCheck>,
 }
 
 impl DataParallel {
@@ -144,6 +148,7 @@ impl DataParallel {
             wire: DType::F32,
             summed: false,
             dims: SampleDims::default(),
+            loss_check: Arc::default(),
         })
     }
 

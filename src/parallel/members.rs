@@ -126,7 +126,8 @@ impl Roster {
     pub(super) fn report(&self) -> ParallelReport {
         let mut report = self.timeline.report().clone();
         for (index, device) in report.devices.iter_mut().enumerate() {
-            device.takes_part = self.balance.takes_part(index) && !self.balance.does_not_pay(index);
+            device.failed = !self.balance.takes_part(index);
+            device.takes_part = !device.failed && !self.balance.does_not_pay(index);
         }
         report
     }

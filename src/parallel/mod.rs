@@ -17,6 +17,7 @@ mod dims;
 mod forward;
 mod gradient_buckets;
 mod in_turn;
+mod loss_check;
 mod machines;
 mod members;
 mod micro_batches;

@@ -27,6 +27,7 @@ use super::DataParallel;
 use super::balance::Balance;
 use super::gradient_buckets::{BucketPlan, Deliver, GradientBuckets, Reducer, SentGradients};
 use super::in_turn::run_in_turn;
+use super::loss_check::Expected;
 use super::machines::{JointStep, Machines};
 use super::members::State;
 use super::replica::Replica;
@@ -86,7 +87,7 @@ impl DataParallel {
     ///
     /// # Errors
     /// - [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for an empty
-    ///   batch, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
+    ///   batch, for a [loss](DataParallel) that is not a mean over samples, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
     ///   computes with this net.
     /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed, if
     ///   the error is not a device failure, or if all devices fail.
@@ -95,8 +96,8 @@ impl DataParallel {
     ///
     /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
     ///
-    /// A loss function may be called again for the same samples: after a device failure, and once if its means are over
-    /// numbers of elements that are not proportional to the samples. If the devices have too little memory for the
+    /// A loss function may be called again for the same samples: after a device failure, for parts of the samples of its
+    /// first call, and once if its means are over numbers of elements that are not proportional to the samples. If the devices have too little memory for the
     /// batch and the loss depends on the whole batch, it is also called within [`no_grad`](crate::no_grad), before the
     /// gradients are computed.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
@@ -139,8 +140,11 @@ impl DataParallel {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
+        let check = self.loss_check.clone();
+        let dims = [self.dims.output(0), self.dims.input(1)];
+        let expected = Expected { call: "train_batch", dims, summed: self.summed };
         let step: Arc<StepFn> = Arc::new(move |net: &dyn Module, part: &[Tensor]| match part {
-            [images, labels] => loss_fn(&net.forward(images)?, labels),
+            [images, labels] => check.loss(expected, &loss_fn, &net.forward(images)?, labels),
             _ => Err(Error::internal("a part has images and labels")),
         });
         self.rerun(|| self.compute_step("train_batch", &[images, labels], step.clone())).await

@@ -83,6 +83,8 @@ pub struct DeviceReport {
     /// Whether it gets samples. If it has not failed, `false` means that its copies take longer than the other devices'
     /// steps.
     pub takes_part: bool,
+    /// Whether it has failed and is [left out](DataParallel::left_out).
+    pub failed: bool,
 }
 
 /// The work and the times of all devices of a run.
@@ -146,9 +148,20 @@ impl fmt::Display for ParallelReport {
             let share = 100.0 * *samples as f64 / (self.samples as f64).max(1.0);
             let speed = if *compute > 0.0 { *samples as f64 / compute } else { 0.0 };
             write!(f, "{name:<width$}  {share:>4.0} %  {compute:>10.3}  {copies:>9.3}  {idle:>7.3}  {speed:>9.1}")?;
-            writeln!(f, "{}", if device.takes_part { "" } else { "  (takes no part)" })?;
+            writeln!(
+                f,
+                "{}",
+                match device {
+                    DeviceReport { failed: true, .. } => "  (failed: left out)",
+                    DeviceReport { takes_part: false, .. } => "  (takes no part)",
+                    _ => "",
+                }
+            )?;
         }
         let ParallelReport { steps, samples, seconds, .. } = self;
+        if *steps == 0 {
+            return writeln!(f, "no step on several devices yet: the steps of one device are not timed");
+        }
         let speed = if *seconds > 0.0 { *samples as f64 / seconds } else { 0.0 };
         write!(f, "{steps} steps, {samples} samples in {seconds:.3} s: {speed:.1} samples/s")?;
         if let Some(times) = self.speed_up() {
@@ -336,6 +349,7 @@ mod tests {
     fn a_report_without_steps_has_no_ratios() {
         let report = ParallelReport::default();
         assert_eq!((report.speed_up(), report.hidden()), (None, None));
-        assert!(report.to_string().ends_with("0 steps, 0 samples in 0.000 s: 0.0 samples/s\n"), "{report}");
+        let last = "no step on several devices yet: the steps of one device are not timed\n";
+        assert!(report.to_string().ends_with(last), "{report}");
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod cache_dir;
 pub(crate) mod chrome_trace;
 pub(crate) mod crc32c;
 pub(crate) mod json;
+pub(crate) mod notice;
 pub(crate) mod regular_file;
 pub(crate) mod stored_zip;
 pub(crate) mod sync;

@@ -4,10 +4,10 @@
 //! `ANYGPU_LOSS_DRAWS` sets the number of draws of each test; the default is small.
 
 use anygpu::nn::{self, CrossEntropyLoss, Linear, Module, Reduction, Sequential};
-use anygpu::parallel::Shares;
+use anygpu::parallel::{Shares, batch_mean};
 use anygpu::{DataParallel, Device, Pipeline, Result, Tensor};
 
-use crate::common::device;
+use crate::common::{device, devices_in_turn};
 
 const CLASSES: usize = 4;
 const INPUTS: usize = 5;
@@ -348,6 +348,73 @@ fn sums_are_added_or_refused() -> Result<()> {
         DataParallel::new(net()?, &devices)?.with_shares(Shares::Fixed(vec![1.0, 2.5]))?.with_summed_losses();
     let loss = parallel.train_batch(&x, &y, both)?;
     assert!(apart(&numbers(&loss, &parallel.parameters())?, &expected) < 1e-6);
+    Ok(())
+}
+
+/// Losses of one's own: a mean over samples is right on any split, and what is not a mean is an error, not another number.
+#[test]
+fn losses_that_depend_on_the_split_are_refused() -> Result<()> {
+    type Loss = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    fn errors(output: &Tensor, y: &Tensor) -> Result<Tensor> {
+        output.sub(y)?.square()
+    }
+    // Function pointers have one type, and only the first function of a type is compared: so each has a net of its own.
+    let wrong: [(&str, Loss); 5] = [
+        ("with_summed_losses", |output, y| errors(output, y)?.sum_all()),
+        ("reduce()", |output, y| errors(output, y)?.mean_all()?.sqrt()),
+        ("reduce_weighted()", |output, y| {
+            let mask = y.gt(0.2)?.to_dtype(anygpu::DType::F32)?;
+            errors(output, y)?.mul(&mask)?.sum_all()?.div(&mask.sum_all()?)
+        }),
+        ("with_summed_losses", |output, y| errors(output, y)?.sum_all()?.div_scalar(9.0)),
+        ("reduce()", |output, y| errors(output, y)?.mean_all()?.square()),
+    ];
+    let right: [Loss; 8] = [
+        |output, y| errors(output, y)?.mean_all(),
+        |output, y| errors(output, y)?.sum(1, false)?.mean_all()?.mul_scalar(0.25)?.add_scalar(3.0),
+        |output, _| output.sub(output)?.mean_all(),
+        |output, y| errors(output, y)?.sum_all()?.div_scalar(y.shape()[0] as f32),
+        |output, y| Reduction::Mean.reduce_weighted(&errors(output, y)?, &y.gt(0.2)?),
+        |output, y| errors(output, y)?.dropout(0.5, true)?.mean_all(),
+        |output, y| errors(output, &batch_mean(&y.mean(0, true)?)?.broadcast_to(y.shape())?)?.mean_all(),
+        |output, y| match y.shape()[0] {
+            1 | 2 => Err(anygpu::Error::InvalidArgument { op: "own", detail: "so few".to_owned() }),
+            _ => errors(output, y)?.mean_all(),
+        },
+    ];
+    let mut draw = Draw(7);
+    // The samples differ, or the root of their mean error would hardly.
+    let rows = Tensor::from_vec((1..10).map(|row| row as f32).collect(), [9, 1], None)?;
+    let (x, y) = (draw.floats(&[9, INPUTS]), draw.floats(&[9, CLASSES * STEPS]).mul(&rows)?);
+    let mut mixes = vec![vec![Device::new("cpu/0")?, Device::new("cpu/1")?]];
+    mixes.extend(
+        devices_in_turn().into_iter().filter(|device| !device.is_cpu()).map(|device| vec![device, Device::cpu()]),
+    );
+    for devices in mixes {
+        let several = || DataParallel::new(net()?, &devices)?.with_shares(Shares::Fixed(vec![2.0, 1.0]));
+        for (remedy, loss) in wrong {
+            let several = several()?;
+            let before = several.module().state_dict();
+            let error = several.train_batch(&x, &y, loss).map(|loss| loss.to_string()).expect_err(remedy).to_string();
+            assert!(error.contains("train_batch: the loss of") && error.contains(remedy), "{error}");
+            assert!(several.parameters().iter().all(|parameter| parameter.grad().is_none()));
+            assert_eq!(several.left_out().len(), 0);
+            assert_eq!(several.module().state_dict().names().count(), before.names().count());
+            // On one device, every loss is that of the whole batch.
+            DataParallel::new(net()?, &[Device::cpu()])?.train_batch(&x, &y, loss)?;
+        }
+        for loss in right {
+            several()?.train_batch(&x, &y, loss)?;
+        }
+        let sums = several()?.with_summed_losses();
+        sums.train_batch(&x, &y, |output, y| errors(output, y)?.sum_all())?;
+        let error = sums.train_batch(&x, &y, |output, y| errors(output, y)?.mean_all()).unwrap_err().to_string();
+        assert!(error.contains("has to be a sum"), "{error}");
+    }
+    let stages = vec![net()?, Sequential::new().push(nn::ReLU)];
+    let pipeline = Pipeline::new(stages, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?.with_micro_batches(3)?;
+    let error = pipeline.train_batch(&x, &y, |output, y| errors(output, y)?.sum_all()).unwrap_err().to_string();
+    assert!(error.contains("with_summed_losses"), "{error}");
     Ok(())
 }
 

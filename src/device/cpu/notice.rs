@@ -3,8 +3,9 @@
 //! `build.rs` passes on the optimisation level of this crate. `debug_assertions` would not do: a `dev` profile that
 //! optimises its dependencies has them as well.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::util::notice::warn;
 
 /// The words of the results of ops after which the notice is due: 32 MiB, about one step of LeNet.
 const ENOUGH: usize = 8 << 20;
@@ -17,7 +18,7 @@ const NOTICE: &str = "anygpu is compiled without optimisation, as dependencies o
 pub(super) fn count(words: usize) {
     static SO_FAR: AtomicUsize = AtomicUsize::new(0);
     if is_unoptimised(env!("ANYGPU_OPT_LEVEL")) && is_due(SO_FAR.fetch_add(words, Ordering::Relaxed), words) {
-        say();
+        warn(NOTICE);
     }
 }
 
@@ -28,16 +29,6 @@ const fn is_unoptimised(level: &str) -> bool {
 /// Whether these words complete [`ENOUGH`]; true once, unless the sum overflows.
 fn is_due(before: usize, words: usize) -> bool {
     before < ENOUGH && before.saturating_add(words) >= ENOUGH
-}
-
-/// Logs the notice, or writes it to standard error if warnings are not logged: without a logger, or with one that shows
-/// errors only, which is the default of `env_logger`.
-fn say() {
-    if log::log_enabled!(log::Level::Warn) {
-        log::warn!("{NOTICE}");
-    } else {
-        _ = writeln!(std::io::stderr(), "warning: {NOTICE}"); // standard error may be closed
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::autograd::{is_recording, no_grad};
 use crate::error::{Error, Result};
 use crate::ops::duplicate;
 use crate::parallel::collectives::split_sizes;
+use crate::parallel::loss_check::Expected;
 use crate::parallel::replica::{Replica, buffers};
 use crate::parallel::turns::take_turn;
 use crate::parallel::worker::Worker;
@@ -34,8 +35,8 @@ impl Pipeline {
     /// Returns the loss of the whole batch as a scalar on the last stage's device.
     ///
     /// # Errors
-    /// - [`Error::ShapeMismatch`] unless there are as many labels as inputs; [`Error::InvalidArgument`] for an empty batch, and
-    ///   if the loss function calls this method or another one that computes with this pipeline.
+    /// - [`Error::ShapeMismatch`] unless there are as many labels as inputs; [`Error::InvalidArgument`] for an empty batch,
+    ///   for a loss that is not a mean over samples ([`DataParallel`](crate::DataParallel)), and if the loss function calls this method or another one that computes with this pipeline.
     /// - [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device whose stage failed. Work that a
     ///   device has not finished yet is reported by the first call that waits for it.
     ///
@@ -97,7 +98,9 @@ impl Pipeline {
         let gradients: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
         let restore =
             || parameters.iter().zip(&gradients).for_each(|(parameter, grad)| parameter.set_grad(grad.clone()));
-        let loss_fn = Arc::new(loss_fn);
+        let (check, dims) = (self.loss_check.clone(), [self.dims.output(0), self.dims.input(1)]);
+        let expected = Expected { call, dims, summed: self.summed };
+        let loss_fn = Arc::new(move |output: &Tensor, labels: &Tensor| check.loss(expected, &loss_fn, output, labels));
         let mut gathers = self.gathers.load(Ordering::Relaxed);
         let running = if gathers { Vec::new() } else { self.running()? };
         loop {

@@ -12,11 +12,12 @@ mod stage;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::dims::SampleDims;
+use super::loss_check::LossCheck;
 use super::replica::Replica;
 use super::worker::Worker;
 use crate::device::Device;
@@ -47,7 +48,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// **Losses.** All losses of [`nn`](crate::nn) give the loss of the whole batch, as in
 /// [`DataParallel`](crate::DataParallel). A mean that ignores labels, weighs classes or counts the elements of a mask
 /// depends on all micro-batches. From the first such loss on, all forward passes come before the first backward pass,
-/// whatever the schedule. Every stage then keeps the activations of all micro-batches.
+/// whatever the schedule. Every stage then keeps the activations of all micro-batches. A loss of your own that is not a
+/// mean over samples is an error.
 ///
 /// **Layers that depend on other samples.** Batch norm uses the statistics of a *micro-batch*, as in GPipe, and updates
 /// its running statistics once for each micro-batch. Its results therefore depend on the number of micro-batches.
@@ -94,6 +96,7 @@ pub struct Pipeline {
     summed: bool,
     /// Whether losses have been seen that depend on all micro-batches together.
     gathers: AtomicBool,
+    loss_check: Arc<LossCheck>,
 }
 
 impl Pipeline {
@@ -168,6 +171,7 @@ impl Pipeline {
             dims: SampleDims::default(),
             summed: false,
             gathers: AtomicBool::new(false),
+            loss_check: Arc::default(),
         })
     }
 
