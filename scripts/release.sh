@@ -44,11 +44,11 @@ for crate in "${crates[@]}"; do
 done
 
 oldest=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-say "the packages with Rust $oldest, which they promise"
+say "the crates with Rust $oldest, which they promise"
 if rustup toolchain install "$oldest" --profile minimal --no-self-update; then
     rustup run "$oldest" cargo check --quiet --locked --target-dir "$folder/target"
 else
-    missing+=("Rust $oldest cannot be installed: it is not known whether it compiles the packages")
+    missing+=("Rust $oldest cannot be installed: it is not known whether it compiles them")
 fi
 
 say "the program of README.md, with the packages"

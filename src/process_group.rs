@@ -256,7 +256,14 @@ impl Rank {
         !self.group.in_turn
     }
 
-    /// Returns numbers that change when this rank exchanges values, draws random numbers, or notes a loss.
+    /// Notes that it takes statistics of its own samples, where others exchange them.
+    pub fn note_statistics(&self) {
+        if THREADS {
+            self.progress().rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns numbers that change when this rank exchanges values or takes statistics, draws random numbers, or notes a loss.
     pub fn traces(&self) -> [usize; 4] {
         let Progress { rounds, losses, draws, .. } = self.progress();
         let losses = lock(losses);

@@ -38,8 +38,9 @@ const BUCKET_BYTES: usize = 4 << 20;
 /// [`Reduction::reduce`](crate::nn::Reduction::reduce) or
 /// [`Reduction::reduce_weighted`](crate::nn::Reduction::reduce_weighted). The value of any other loss, such as a sum or
 /// the square root of a mean, depends on how the batch is split. So the first call of each loss function compares the
-/// loss with the losses of two parts of its samples, and returns an error if it is not their mean. This is not compared
-/// in [`step`](DataParallel::step), or in a browser.
+/// loss with the losses of parts of its samples, and returns an error if it is not their mean. Some losses cannot be
+/// compared: in [`step`](DataParallel::step) and in browsers, of a single sample, with random numbers, and sums of such
+/// a loss and a loss of `nn`.
 ///
 /// Training steps switch the net to training mode, and predictions switch it to evaluation mode ([`Module::train`],
 /// [`Module::eval`]). Layers that are [kept in evaluation mode](Module::keep_eval) are not switched. Batch norm uses

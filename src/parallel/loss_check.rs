@@ -5,6 +5,7 @@
 //! a sum or the root of a mean. So the first loss of each function that exchanges nothing is compared with the losses of two parts.
 
 use std::any::TypeId;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use crate::autograd::no_grad;
@@ -17,11 +18,13 @@ use crate::util::waiting;
 
 /// How far the two may be apart by rounding, relative to the largest loss of parts. One of the parts has one sample: if the losses of
 /// samples cancel each other, the rounding of their mean is as large as that of one of them.
-const LARGEST_DIFFERENCE: f32 = 1e-4;
+const LARGEST_DIFFERENCE: f64 = 1e-4;
 /// The same for losses of f16 or bf16.
-const LARGEST_DIFFERENCE_OF_HALVES: f32 = 3e-2;
+const LARGEST_DIFFERENCE_OF_HALVES: f64 = 3e-2;
+/// A difference that may be rounding, whatever the losses are.
+const SMALLEST: f64 = 1e-6;
 
-/// The loss functions that have been compared.
+/// The loss functions that have been compared, or cannot be.
 #[derive(Debug, Default)]
 pub(super) struct LossCheck {
     seen: Mutex<Vec<TypeId>>,
@@ -38,12 +41,21 @@ pub(super) struct Expected {
     pub summed: bool,
 }
 
+enum Compared {
+    /// The losses of parts make up the loss, or the function is one that cannot be compared.
+    Fine,
+    /// What is wrong.
+    Wrong(String),
+    /// This batch tells nothing.
+    Later,
+}
+
 impl LossCheck {
     /// Returns the loss of a part of a batch.
     ///
     /// # Errors
-    /// The errors of the loss function. [`Error::InvalidArgument`] if it is called for the first time in a step over several parts,
-    /// and the losses of parts do not make up the loss of their samples.
+    /// The errors of the loss function. [`Error::InvalidArgument`] in a step over several parts, if the losses of parts do not make up
+    /// the loss of their samples.
     pub fn loss<F>(&self, expected: Expected, loss_fn: &F, output: &Tensor, labels: &Tensor) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + 'static,
@@ -57,53 +69,70 @@ impl LossCheck {
         if samples < 2 || output.shape().get(expected.dims[0]) != Some(&samples) || loss.elem_count() != 1 {
             return Ok(loss); // there are no parts to compare with
         }
-        lock(&self.seen).push(TypeId::of::<F>());
+        lock(&self.seen).push(TypeId::of::<F>()); // the other devices need not compare it too
         if rank.traces() != before {
             return Ok(loss); // it exchanges numbers with the other parts, or is random
         }
-        // A function that fails for these parts, such as one for a fixed number of samples, is not compared. If the device fails, the step
-        // finds that out.
-        let wrong = outside(|| no_grad(|| expected.difference(&loss, loss_fn, output, labels))).unwrap_or_default();
-        wrong.map_or(Ok(loss), |detail| Err(Error::argument(expected.call, detail)))
+        let compare = || outside(|| no_grad(|| expected.compare(&loss, loss_fn, output, labels)));
+        match catch_unwind(AssertUnwindSafe(compare)) {
+            Ok(Ok(Compared::Wrong(detail))) => {
+                self.forget::<F>(); // the next call is as wrong
+                return Err(Error::argument(expected.call, detail));
+            }
+            Ok(Ok(Compared::Later)) => self.forget::<F>(),
+            // The step finds out by itself that the device has failed.
+            Ok(Err(error)) if error.is_of_device() => self.forget::<F>(),
+            // A function that fails for other numbers of samples cannot be compared.
+            Ok(Ok(Compared::Fine) | Err(_)) | Err(_) => {}
+        }
+        Ok(loss)
+    }
+
+    fn forget<F: 'static>(&self) {
+        lock(&self.seen).retain(|seen| *seen != TypeId::of::<F>());
     }
 }
 
 impl Expected {
-    /// Returns what is wrong if the losses of parts do not make up the loss, for two ways to split the samples.
-    fn difference<F>(&self, loss: &Tensor, loss_fn: &F, output: &Tensor, labels: &Tensor) -> Result<Option<String>>
+    /// Compares the loss with the losses of parts, for two ways to split the samples.
+    fn compare<F>(&self, loss: &Tensor, loss_fn: &F, output: &Tensor, labels: &Tensor) -> Result<Compared>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor>,
     {
-        let largest = match [output.dtype(), loss.dtype()].iter().any(|dtype| matches!(dtype, DType::F16 | DType::BF16))
-        {
-            true => LARGEST_DIFFERENCE_OF_HALVES,
-            false => LARGEST_DIFFERENCE,
-        };
+        let halves = [output.dtype(), loss.dtype()].iter().any(|dtype| matches!(dtype, DType::F16 | DType::BF16));
+        let largest = if halves { LARGEST_DIFFERENCE_OF_HALVES } else { LARGEST_DIFFERENCE };
         let (output, whole) = (output.detach(), value(loss)?);
+        if !whole.is_finite() {
+            return Ok(Compared::Later);
+        }
+        if value(&loss_fn(&output, labels)?)? != whole {
+            return Ok(Compared::Fine); // it depends on more than its arguments, such as random numbers of another crate
+        }
         let samples = labels.shape()[self.dims[1]];
-        let mut wrong = None;
         let part = |start, len| {
             value(&loss_fn(&output.narrow(self.dims[0], start, len)?, &labels.narrow(self.dims[1], start, len)?)?)
         };
         let of_one = part(0, 1)?.abs();
+        let mut wrong = Compared::Fine;
         for first in [(samples / 3).max(1), samples / 2] {
             let (a, b) = (part(0, first)?, part(first, samples - first)?);
-            let mean = (a * first as f32 + b * (samples - first) as f32) / samples as f32;
+            let mean = (a * first as f64 + b * (samples - first) as f64) / samples as f64;
             let made_up = if self.summed { a + b } else { mean };
-            let differs =
-                |value: f32| (value - whole).abs() > largest * whole.abs().max(a.abs()).max(b.abs()).max(of_one);
-            if !differs(made_up) {
-                return Ok(None);
+            let scale = whole.abs().max(a.abs()).max(b.abs()).max(of_one);
+            // False if a part has no loss, such as the mean over a mask of zeros.
+            let is_near = |value: f64| (value - whole).abs() <= largest * scale + SMALLEST;
+            if is_near(made_up) {
+                return Ok(Compared::Fine);
             }
-            let is_sum = !self.summed && !differs(a + b);
             let (kind, of_parts) = if self.summed { ("sum", "sum") } else { ("mean", "mean by samples") };
-            let remedy = match is_sum {
+            let remedy = match !self.summed && is_near(a + b) {
                 true => "It is a sum: use with_summed_losses() of the net, or divide it by the number of samples",
                 false => {
-                    "Combine the losses of single elements by nn::Reduction::Mean.reduce(), or reduce_weighted() for a mask or weights"
+                    "Combine the losses of single elements by nn::Reduction::Mean.reduce(), or reduce_weighted() for a mask \
+                     or weights. DataParallel::step() takes a loss that is meant to depend on the split"
                 }
             };
-            wrong = Some(format!(
+            wrong = Compared::Wrong(format!(
                 "the loss of {samples} samples is {whole}, but the {of_parts} of the losses of two parts of them is {made_up}. With \
                  several devices, a loss has to be a {kind} over samples, or it depends on how the batch is split. {remedy}"
             ));
@@ -112,6 +141,6 @@ impl Expected {
     }
 }
 
-fn value(loss: &Tensor) -> Result<f32> {
-    loss.detach().to_dtype(DType::F32)?.item()
+fn value(loss: &Tensor) -> Result<f64> {
+    Ok(f64::from(loss.detach().to_dtype(DType::F32)?.item::<f32>()?))
 }

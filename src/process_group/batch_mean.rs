@@ -48,7 +48,11 @@ pub fn batch_mean(x: &Tensor) -> Result<Tensor> {
     named("batch_mean", || {
         let x = x.detach();
         let x = if x.dtype().is_float() { x } else { x.to_dtype(DType::F32)? };
-        let Some(rank) = process_group::rank().filter(|rank| rank.is_joint()) else { return Ok(x) };
+        let Some(rank) = process_group::rank() else { return Ok(x) };
+        if !rank.is_joint() {
+            rank.note_statistics();
+            return Ok(x);
+        }
         let own = x.to_dtype(DType::F32)?.to_vec::<f32>()?;
         let mean = rank.weighted_sum(own)?;
         Tensor::from_slice(&mean, x.shape(), x.device())?.to_dtype(x.dtype())

@@ -295,7 +295,11 @@ impl BatchNorm<'_> {
             return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
         };
         let span: usize = shape[2..].iter().product();
-        let rank = process_group::rank().filter(|rank| rank.is_joint() && (training || running.is_none()));
+        let rank = process_group::rank().filter(|_| training || running.is_none());
+        if let Some(rank) = rank.as_ref().filter(|rank| !rank.is_joint()) {
+            rank.note_statistics();
+        }
+        let rank = rank.filter(|rank| rank.is_joint());
         let count = rank.as_ref().map_or(samples * span, |rank| rank.over_all(samples * span));
         if training && count < 2 {
             let detail = format!("{shape:?} has {count} elements for each channel: training needs at least 2");
