@@ -177,7 +177,7 @@ def boxes(models, device):
                     left.append(near)
         if len(area) > 12:
             rows, columns = zip(*area)
-            corners = [min(columns) - 3, min(rows) - 3, max(columns) + 3, max(rows) + 3]
+            corners = [min(columns) - 4, min(rows) - 7, max(columns) + 4, max(rows) + 7]
             drawing.rectangle(corners, outline=(220, 40, 40), width=2)
             count += 1
     print(f"{count} boxes")

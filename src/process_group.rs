@@ -295,10 +295,8 @@ impl Rank {
         let start = Instant::now();
         let mut exchange = lock(&self.group.exchange);
         let round = self.progress().rounds.fetch_add(1, Ordering::Relaxed);
-        if !THREADS {
-            if let Some(known) = exchange.earlier.get(round) {
-                return Ok(known.clone());
-            }
+        if !THREADS && let Some(known) = exchange.earlier.get(round) {
+            return Ok(known.clone());
         }
         if exchange.left > 0 {
             return Err(Error::Abandoned);

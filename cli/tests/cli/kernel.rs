@@ -108,7 +108,12 @@ fn what_does_not_fit_is_an_error() {
         ),
         (on(&["saxpy.wgsl", "--set", "alpha=1", "--set", "alpha=2"]), 2, &["set twice"]),
         (on(&["two.wgsl", "--entry", "first"]), 2, &["the output 'y' is missing", "--out y:TYPE:SIZES"]),
-        (on(&["saxpy.wgsl", "--inout", "y=x.npy", "--set", "alpha=1", "--set", "shift=0,0"]), 2, &["--in x=FILE"]),
+        (on(&["saxpy.wgsl", "--in", "x.npy", "--set", "alpha=1", "--set", "shift=0,0"]), 2, &["is missing", "--out"]),
+        (
+            on(&["saxpy.wgsl", "--inout", "y=x.npy", "--out", "count:u32:1", "--set", "alpha=1", "--set", "shift=0,0"]),
+            2,
+            &["--in x=FILE"],
+        ),
         (on(&["wrong.wgsl"]), 1, &["wrong.wgsl", "line 2"]),
         (on(&["none.wgsl"]), 1, &["none.wgsl"]),
     ] {
