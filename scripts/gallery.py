@@ -156,7 +156,7 @@ def boxes(models, device):
         array, scores = pathlib.Path(folder) / "x.npy", pathlib.Path(folder) / "scores.npy"
         pixels = (numpy.asarray(picture, dtype=numpy.float32) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
         numpy.save(array, numpy.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=numpy.float32))
-        model = pathlib.Path(models) / "rapidocr-detection/model.onnx"
+        model = models / "rapidocr-detection/model.onnx"
         command = [RELEASE / "anygpu", "run", model, "--devices", device]
         subprocess.run([*command, "--input", f"x={array}", "--output", f"sigmoid_0.tmp_0={scores}"], check=True)
         found = numpy.load(scores)[0, 0] > 0.3

@@ -56,6 +56,10 @@
 //! `onnx`, `image`, `ndarray`, `wgpu`, `mpi` (several machines), `fft`, `download` (Fashion-MNIST), `serde`, `static-dxc` (DirectX 12 with
 //! its current compiler), `jspi` (calls that wait in a browser). None is on by default.
 
+// To find whether wgpu's types are Send and Sync, rustc may go through more than 128 of their fields: that depends on the order in
+// which it asks, so a change elsewhere can make it fail (E0275).
+#![recursion_limit = "256"]
+
 mod autograd;
 pub mod check;
 pub mod checkpoint;
