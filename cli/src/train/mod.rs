@@ -120,14 +120,15 @@ struct DeviceTimes {
     copies: f64,
     idle: f64,
     takes_part: bool,
+    failed: bool,
 }
 
 impl From<ParallelReport> for Report {
     fn from(report: ParallelReport) -> Report {
         let (speed_up, hidden_copies) = (report.speed_up(), report.hidden());
         let times = |device: DeviceReport| {
-            let DeviceReport { device, samples, compute, copies, idle, takes_part, .. } = device;
-            DeviceTimes { device, samples, compute, copies, idle, takes_part }
+            let DeviceReport { device, samples, compute, copies, idle, takes_part, failed, .. } = device;
+            DeviceTimes { device, samples, compute, copies, idle, takes_part, failed }
         };
         let ParallelReport { steps, samples, seconds, devices, .. } = report;
         Report { steps, samples, seconds, speed_up, hidden_copies, devices: devices.into_iter().map(times).collect() }
