@@ -46,7 +46,7 @@ done
 oldest=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 say "the crates with Rust $oldest, which they promise"
 if rustup toolchain install "$oldest" --profile minimal --no-self-update; then
-    rustup run "$oldest" cargo check --quiet --locked --target-dir "$folder/target"
+    RUSTFLAGS="-D warnings" rustup run "$oldest" cargo check --quiet --locked --target-dir "$folder/target"
 else
     missing+=("Rust $oldest cannot be installed: it is not known whether it compiles them")
 fi

@@ -24,15 +24,18 @@ pub struct Kernel {
     pub constants: Vec<(String, f64)>,
     /// Workgroups in x, y and z.
     pub groups: [u32; 3],
+    /// A number for all that it does, except the contents of its buffers.
+    pub identity: u64,
     /// Launches in one run of each workload.
     pub launches: BTreeMap<String, u64>,
     /// What it does, or why that is not known.
     pub figures: Result<Figures, String>,
 }
 
-/// Notes the kernels that run while it is told to.
+/// Notes the kernels that run while it is told to, and traces each of them if it `traces`.
 #[derive(Default)]
 struct Collector {
+    traces: bool,
     watching: AtomicBool,
     machine: Machine,
     state: Mutex<State>,
@@ -51,6 +54,23 @@ struct State {
 impl Collector {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a kernel at its first launch.
+    fn note(&self, launch: &Launch<'_>, figures: Result<Figures, String>) {
+        let mut state = self.state();
+        let (at, identity) = (state.kernels.len(), identity(launch));
+        state.known.insert(identity, at);
+        let launches = [(state.workload.clone(), 1)].into();
+        state.kernels.push(Kernel {
+            name: launch.name.to_owned(),
+            op: launch.op.to_owned(),
+            constants: launch.source.constants.clone(),
+            groups: launch.groups,
+            identity,
+            launches,
+            figures,
+        });
     }
 }
 
@@ -75,7 +95,12 @@ impl Observer for Collector {
                 *kernel.launches.entry(workload.clone()).or_default() += 1;
                 false
             }
-            None => true,
+            None if self.traces => true,
+            None => {
+                drop(state);
+                self.note(launch, Err("it was not to be traced".to_owned()));
+                false
+            }
         }
     }
 
@@ -93,18 +118,7 @@ impl Observer for Collector {
         };
         let trace = if further { Err(FURTHER.to_owned()) } else { self.machine.trace(launch) };
         let figures = trace.map(|trace| figures(&trace));
-        let mut state = self.state();
-        let at = state.kernels.len();
-        state.known.insert(identity(launch), at);
-        let launches = [(state.workload.clone(), 1)].into();
-        state.kernels.push(Kernel {
-            name: launch.name.to_owned(),
-            op: launch.op.to_owned(),
-            constants: launch.source.constants.clone(),
-            groups: launch.groups,
-            launches,
-            figures,
-        });
+        self.note(launch, figures);
     }
 }
 
@@ -128,13 +142,14 @@ const FEW: u32 = 16;
 /// noticed, which run as one from the second or third on.
 const BEFORE: usize = 2;
 
-/// Returns the kernels of workloads, in the order of their first launches. No device was opened before.
+/// Returns the kernels of workloads, in the order of their first launches, with their figures if it is to trace them. No device was
+/// opened before.
 ///
 /// # Errors
 ///
 /// The errors of the device and of the workloads.
-pub fn kernels(device: &str, workloads: &[Workload]) -> anygpu::Result<Vec<Kernel>> {
-    let collector = Arc::new(Collector::default());
+pub fn kernels(device: &str, workloads: &[Workload], traces: bool) -> anygpu::Result<Vec<Kernel>> {
+    let collector = Arc::new(Collector { traces, ..Collector::default() });
     anygpu::interop::launches::observe_launches(collector.clone());
     let device = Device::new(device)?;
     for case in workloads.iter().flat_map(|workload| bench::cases(*workload)) {

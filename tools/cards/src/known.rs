@@ -190,7 +190,7 @@ fn reads_of_other_workgroups_are_counted_apart() {
 #[test]
 fn the_library_tells_of_the_kernels_that_it_runs() {
     let Some(device) = device() else { return };
-    let kernels = crate::collect::kernels(device.name(), &[crate::bench::Workload::Chain]).expect("a workload");
+    let kernels = crate::collect::kernels(device.name(), &[crate::bench::Workload::Chain], true).expect("a workload");
     let launches: u64 = kernels.iter().flat_map(|kernel| kernel.launches.values()).sum();
     assert_eq!(launches, 100, "additions, of which none becomes a chain: {kernels:?}");
     for kernel in &kernels {

@@ -6,6 +6,7 @@
 //! cargo run --release -p anygpu-cards                         # compares the kernels of `anygpu bench` with docs/cards.md
 //! cargo run --release -p anygpu-cards -- --write              # writes the table
 //! cargo run --release -p anygpu-cards -- --times              # prints the times as JSON, for scripts/on-a-gpu.sh
+//! cargo run --release -p anygpu-cards -- --launches           # prints what runs: with the same lines, the table is the same
 //! cargo run --release -p anygpu-cards -- --workload softmax   # prints the kernels of a workload, with each of their launches
 //! cargo run --release -p anygpu-cards -- --kernel saxpy.wgsl --groups 1024 --buffers 262144,262144
 //! ```
@@ -52,6 +53,9 @@ struct Args {
     /// Print a line of JSON for each kernel of each workload: its launches, and their µs on each card
     #[arg(long, conflicts_with_all = ["write", "workload", "kernel"])]
     times: bool,
+    /// Print a line for each kernel of each workload: its launches, and a number for its text, its params and its grid
+    #[arg(long, conflicts_with_all = ["write", "times", "workload", "kernel"])]
+    launches: bool,
     /// Print the kernels of these workloads, each with its launches; a list
     #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "kernel")]
     workload: Vec<Workload>,
@@ -117,23 +121,31 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
         return Ok(true);
     }
     if let Some(why) = unsuitable(device) {
-        if args.write || args.times || !args.workload.is_empty() {
+        if args.write || args.times || args.launches || !args.workload.is_empty() {
             return Err(why.into());
         }
         println!("SKIPPED: {why}");
         return Ok(true);
     }
     if args.times {
-        table::times(&collect::kernels(device, &[Workload::All])?).iter().for_each(|line| println!("{line}"));
+        table::times(&collect::kernels(device, &[Workload::All], true)?).iter().for_each(|line| println!("{line}"));
+        return Ok(true);
+    }
+    if args.launches {
+        for kernel in collect::kernels(device, &[Workload::All], false)? {
+            for (workload, launches) in &kernel.launches {
+                println!("{workload}: {launches} × {} {:?} {:016x}", kernel.name, kernel.groups, kernel.identity);
+            }
+        }
         return Ok(true);
     }
     if !args.workload.is_empty() {
-        collect::kernels(device, &args.workload)?.iter().for_each(print);
+        collect::kernels(device, &args.workload, true)?.iter().for_each(print);
         return Ok(true);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cards.md");
     let committed = if args.write { None } else { Some(Table::parse(&std::fs::read_to_string(&path)?)?) };
-    let new = Table::new(&collect::kernels(device, &[Workload::All])?);
+    let new = Table::new(&collect::kernels(device, &[Workload::All], true)?);
     let wrong = match committed {
         None => {
             std::fs::write(&path, new.to_string())?;

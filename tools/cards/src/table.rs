@@ -430,7 +430,7 @@ mod tests {
         };
         let launches = [("copy 4x4".to_owned(), 2)].into();
         let (name, op, groups) = ("k.copy".to_owned(), "copy".to_owned(), [7, 2, 1]);
-        Kernel { name, op, constants: Vec::new(), groups, launches, figures: Ok(figures) }
+        Kernel { name, op, constants: Vec::new(), groups, identity: 0, launches, figures: Ok(figures) }
     }
 
     #[test]

@@ -28,7 +28,8 @@ fn what_a_busy_device_refuses_after_its_loss_is_the_loss() -> Result<()> {
         let device = Device::new(&format!("{device}/8"))?;
         let Backend::Gpu(gpu) = device.backend()? else { continue };
         let (x, y) = (gpu.upload(&vec![1; 1 << 22])?, gpu.alloc(1 << 22)?);
-        (0..400).try_for_each(|i| gpu.run(affine(&x, &y, 1, i)))?;
+        let kernels = if gpu.caps().software { 40 } else { 400 };
+        (0..kernels).try_for_each(|i| gpu.run(affine(&x, &y, 1, i)))?;
         gpu.submit_recorded()?;
         gpu.run(affine(&x, &y, 1, 1))?; // so the write needs a buffer of its own
         gpu.device.destroy();
