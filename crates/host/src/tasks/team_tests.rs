@@ -13,7 +13,7 @@ fn team() -> &'static Team {
 #[test]
 fn all_work_is_done_when_it_returns() {
     let team = team();
-    // Miri takes a thousand times as long.
+    // Miri would take minutes for all of them.
     let rounds = if cfg!(miri) { 20 } else { 2_000 };
     for round in 0..rounds {
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
