@@ -4,6 +4,7 @@
 # Usage, after  cargo build --release -p anygpu-bindgen -p anygpu-browser-tests :
 #
 #   scripts/browser.sh [NAME...]       # tests whose names have one of these parts; otherwise all
+#   scripts/browser.sh --build         # only fetches and builds, which needs none of those programs
 #
 # On Debian and Ubuntu, root installs Chromium and Node.js where they are missing. The package that drives the browser is fetched once into
 # target/browser-tests, in the version of tests/browser/package-lock.json. CHROMIUM names another browser, PROFILE another cargo profile of the
@@ -54,8 +55,9 @@ site() {
 fetch >"$folder/fetch.log" 2>&1 &
 fetching=$!
 build
-site
 wait "$fetching" || { cat "$folder/fetch.log" >&2; exit 1; }
+if [ "${1:-}" = --build ]; then exit; fi
+site
 export CHROMIUM=${CHROMIUM:-$(command -v chromium)} NODE_MODULES=$PWD/$folder/node_modules
 case $folder in /*) NODE_MODULES=$folder/node_modules ;; esac
 node tests/browser/run.mjs "$folder/site" "$folder/page" "$@"

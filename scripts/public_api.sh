@@ -1,33 +1,49 @@
 #!/usr/bin/env bash
 # Writes docs/public-api.txt: every public item of the library, so that a change to its surface is seen in a diff.
 #
-#   scripts/public_api.sh            writes the file
-#   scripts/public_api.sh --check    compares: status 0 if the file is right; 1, with a diff, if it is not;
-#                                    3 if this toolchain's rustdoc writes another format than scripts/public-api reads
+#   scripts/public_api.sh [OPTION...]            writes the file
+#   scripts/public_api.sh --check [OPTION...]    compares: status 0 if the file is right; 1, with a diff, if it is not;
+#                                                3 if this toolchain's rustdoc writes another format than scripts/public-api reads
+#
+# The options are cargo's: which libraries are documented, and in which profile they are built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 out=$target/public-api
 mkdir -p "$out"
+check=
+if [ "${1:-}" = --check ]; then
+    check=1
+    shift
+fi
+if [ $# = 0 ]; then set -- -p anygpu --all-features; fi
 
-# rustdoc's JSON is unstable: RUSTC_BOOTSTRAP lets a stable rustdoc write it. The variable is set for rustdoc alone, since
-# build scripts read it, and all dependencies would be built anew.
-cat >"$out/rustdoc" <<'END'
-#!/bin/sh
-RUSTC_BOOTSTRAP=1 exec rustdoc "$@"
+# `cargo doc` would read all dependencies once more. The rustdoc of documentation tests gets them as they were built; it is told to
+# write the documentation and to test nothing. Its JSON is unstable: RUSTC_BOOTSTRAP lets a stable rustdoc write it. The variable is
+# set for rustdoc alone, since build scripts read it, and all dependencies would be built anew.
+cat >"$out/rustdoc" <<END
+#!/usr/bin/env bash
+options=()
+while [ \$# != 0 ]; do
+    case \$1 in
+        --test) ;;
+        --test-*) case \$1 in *=*) ;; *) shift ;; esac ;;
+        *) options+=("\$1") ;;
+    esac
+    shift
+done
+RUSTC_BOOTSTRAP=1 exec rustdoc "\${options[@]}" -Z unstable-options --output-format json --out-dir "$out"
 END
 chmod +x "$out/rustdoc"
-# The whole workspace with all features, as the other stages of .ci/run build it: they share the dependencies.
-RUSTDOC=$out/rustdoc RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -Z unstable-options --output-format json" \
-    cargo doc --locked --workspace --all-features --no-deps
+RUSTDOC=$out/rustdoc cargo test --locked "$@" --doc
 
 if ! CARGO_TARGET_DIR=$out cargo run --locked --quiet --manifest-path scripts/public-api/Cargo.toml -- \
-    "$target/doc/anygpu.json" >"$out/public-api.txt"; then
+    "$out/anygpu.json" >"$out/public-api.txt"; then
     echo "public-api: the JSON of $(rustdoc --version) cannot be read: choose the version of the crate public-api in" >&2
     echo "public-api: scripts/public-api/Cargo.toml that reads it" >&2
     exit 3
 fi
-if [ "${1:-}" != --check ]; then
+if [ -z "$check" ]; then
     cp "$out/public-api.txt" docs/public-api.txt
     echo "docs/public-api.txt: $(wc -l <docs/public-api.txt) items"
 elif ! diff -u docs/public-api.txt "$out/public-api.txt"; then

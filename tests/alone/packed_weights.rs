@@ -8,8 +8,8 @@ use prost::Message;
 use crate::common::{alone, devices_in_turn};
 use crate::proto::{Attribute, Graph, Kind, Model, Node, Opset, TensorKind, TensorProto, ValueInfo};
 
-/// Rows and columns: 8 MiB of integers of 4 bits, 128 MiB as f32.
-const SIZES: [usize; 2] = [8192, 4096];
+/// Rows and columns: 8 MiB of integers of 4 bits, 64 MiB as f32.
+const SIZES: [usize; 2] = [4096, 4096];
 const BLOCK: usize = 32;
 
 /// The most bytes of f32 that are widened at a time.

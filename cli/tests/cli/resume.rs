@@ -300,7 +300,7 @@ fn a_run_goes_on_after_the_loss_of_a_device() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     let run = |devices: &str, more: &[&str]| {
-        let args = ["train", "--limit", "320", "--epochs", "2", "--json", "--devices", devices];
+        let args = ["train", "--limit", "80", "--batch-size", "16", "--epochs", "2", "--json", "--devices", devices];
         output(&[&args[..], more].concat())
     };
     let expected = json_lines(&run("soft:0", &[]));

@@ -33,13 +33,13 @@ fn choices_are_stored_for_the_next_run() {
     let whole = std::fs::read(&file).expect("the stored choices");
 
     // Quiet when whole, a warning when damaged, and none of it when it is turned off.
-    let matmul = ["bench", "matmul", "--size", "96", "--devices", device.name(), "--repeats", "1", "--json"];
-    let result = run(&matmul);
+    let train = ["train", "--limit", "8", "--batch-size", "8", "--epochs", "1", "--devices", device.name(), "--json"];
+    let result = run(&train);
     assert!(result.status.success() && !stderr(&result).contains("tuned"), "{}", stderr(&result));
     std::fs::write(&file, &whole[..whole.len() - 3]).expect("a file");
-    let result = run(&matmul);
+    let result = run(&train);
     assert!(result.status.success() && stderr(&result).contains("tuned variants are ignored"), "{}", stderr(&result));
-    let mut off = anygpu(&matmul);
+    let mut off = anygpu(&train);
     let result = off.envs([("ANYGPU_TUNED", "0")]).env("XDG_CACHE_HOME", cache.path()).output().expect("it starts");
     assert!(result.status.success() && !stderr(&result).contains("tuned"), "{}", stderr(&result));
 }
