@@ -56,21 +56,22 @@ fn tensors_may_be_longer_than_a_binding() -> Result<()> {
     Ok(())
 }
 
-/// The vocabulary of GPT-2: its table of 196 MiB is looked up, is the last layer too, and learns.
+/// The table of GPT-2, 147 MiB: it is looked up, is the last layer too, and learns. Row 43 690 lies across the end of a
+/// binding of 128 MiB.
 #[test]
 fn a_large_table_trains() -> Result<()> {
     const WORDS: usize = 50_257;
-    const WIDTH: usize = 1024;
+    const WIDTH: usize = 768;
     let step = |device: &Device| -> Result<(f32, Vec<f32>)> {
         let row = Tensor::arange(0.0, WIDTH as f32, 1.0, device)?.mul(0.37)?.sin()?;
         let column = Tensor::arange(0.0, WORDS as f32, 1.0, device)?.mul(0.011)?.cos()?.reshape([WORDS, 1])?;
         let table = row.mul(&column)?.mul(0.1)?.requires_grad();
-        let ids = Tensor::try_from([50_256u32, 0, 40_000, 33_000, 7, 7])?.to(device)?;
-        let next = Tensor::try_from([1u32, 50_256, 39_999, 32_768, 8, 9])?.to(device)?;
+        let ids = Tensor::try_from([50_256u32, 0, 44_000, 33_000, 7, 7])?.to(device)?;
+        let next = Tensor::try_from([1u32, 50_256, 43_689, 43_690, 8, 9])?.to(device)?;
         let loss = table.embedding(&ids)?.matmul(&table.t()?)?.cross_entropy(&next)?;
         loss.backward()?;
         optim::SGD::new(vec![table.clone()], 1.0).momentum(0.9).step()?;
-        let seen = Tensor::try_from([50_256u32, 1, 32_767, 32_768, 7, 20_000])?.to(device)?;
+        let seen = Tensor::try_from([50_256u32, 1, 43_689, 43_690, 7, 20_000])?.to(device)?;
         let learnt = table.detach().index_select(0, &seen)?.narrow(1, 500, 24)?;
         Ok((loss.item()?, learnt.to_vec()?))
     };
