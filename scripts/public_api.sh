@@ -21,23 +21,25 @@ if [ $# = 0 ]; then set -- -p anygpu --all-features; fi
 # `cargo doc` would read all dependencies once more. The rustdoc of documentation tests gets them as they were built; it is told to
 # write the documentation and to test nothing. Its JSON is unstable: RUSTC_BOOTSTRAP lets a stable rustdoc write it. The variable is
 # set for rustdoc alone, since build scripts read it, and all dependencies would be built anew.
-cat >"$out/rustdoc" <<END
+cat >"$out/rustdoc" <<'END'
 #!/usr/bin/env bash
 options=()
-while [ \$# != 0 ]; do
-    case \$1 in
+while [ $# != 0 ]; do
+    case $1 in
         --test) ;;
-        --test-*) case \$1 in *=*) ;; *) shift ;; esac ;;
-        *) options+=("\$1") ;;
+        --test-*=*) ;;
+        --test-*) shift ;;
+        *) options+=("$1") ;;
     esac
     shift
 done
-RUSTC_BOOTSTRAP=1 exec rustdoc "\${options[@]}" -Z unstable-options --output-format json --out-dir "$out"
+RUSTC_BOOTSTRAP=1 exec rustdoc "${options[@]}" -Z unstable-options --output-format json --out-dir "${0%/*}"
 END
 chmod +x "$out/rustdoc"
 RUSTDOC=$out/rustdoc cargo test --locked "$@" --doc
 
-if ! CARGO_TARGET_DIR=$out cargo run --locked --quiet --manifest-path scripts/public-api/Cargo.toml -- \
+# Not by the compiler of .ci/run, whose warnings would look as if the JSON could not be read.
+if ! env -u RUSTC_WORKSPACE_WRAPPER CARGO_TARGET_DIR="$out" cargo run --locked --quiet --manifest-path scripts/public-api/Cargo.toml -- \
     "$out/anygpu.json" >"$out/public-api.txt"; then
     echo "public-api: the JSON of $(rustdoc --version) cannot be read: choose the version of the crate public-api in" >&2
     echo "public-api: scripts/public-api/Cargo.toml that reads it" >&2

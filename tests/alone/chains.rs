@@ -5,7 +5,7 @@ use anygpu::ops::Conv;
 use anygpu::testing::adapters;
 use anygpu::{Device, Result, Tensor};
 
-use crate::common::{alone, devices_in_turn};
+use crate::common::alone;
 
 /// Runs of a chain after which it is one kernel.
 const RUNS: usize = 4;
@@ -32,7 +32,7 @@ fn numbers(count: usize, device: &Device) -> Result<Tensor> {
     Tensor::from_vec((0..count).map(number).collect(), [count], device)
 }
 
-/// Runs `chain` several times on two adapters, in turn, and compares the results: the first run is of single kernels, the last one is
+/// Runs `chain` several times on every adapter and compares the results: the first run is of single kernels, the last one is
 /// fused. Returns the kernels of the first and the last run on each adapter.
 fn compare(count: usize, chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>) -> Result<Vec<[u64; 2]>> {
     compare_runs(RUNS, count, chain)
@@ -44,8 +44,7 @@ fn compare_runs(
     count: usize,
     chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<[u64; 2]>> {
-    let adapters: Vec<Device> = devices_in_turn().into_iter().filter(|device| !device.is_cpu()).collect();
-    compare_on(&adapters, times, count, chain)
+    compare_on(&adapters(), times, count, chain)
 }
 
 /// As `compare_runs`, on these adapters.

@@ -86,7 +86,7 @@ fn on_devices(products: &[Product]) -> Result<()> {
 #[test]
 fn products_take_their_operands_their_result_and_a_tenth() -> Result<()> {
     let _alone = alone();
-    const LONG: usize = 270_000;
+    const LONG: usize = 530_000;
     on_devices(&[
         &|device| {
             let [a, b] = operands([1, LONG, 1], device)?;
