@@ -286,17 +286,26 @@ fn real_models_give_what_onnx_runtime_gives() {
         eprintln!("skipped: ANYGPU_ONNX_MODELS names no folder of models (scripts/onnx_models.py makes one)");
         return;
     };
-    let mut failures = String::new();
+    let folder = Path::new(&folder);
     let devices: Vec<Device> = ["cpu", "soft:0", "soft:2"].into_iter().filter_map(common::device).collect();
-    for folder in subfolders(Path::new(&folder)) {
+    // Most of the time, each driver compiles on one thread.
+    let failures: String = std::thread::scope(|scope| {
+        let runs: Vec<_> = devices.iter().map(|device| scope.spawn(|| real_models_on(device, folder))).collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// Runs each model with each of its inputs; returns what failed, in lines.
+fn real_models_on(device: &Device, folder: &Path) -> String {
+    let mut failures = String::new();
+    for folder in subfolders(folder) {
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
         let model = onnx::load(folder.join("model.onnx")).unwrap_or_else(|error| panic!("{name}: {error}"));
         model.eval();
-        for (case, device) in
-            subfolders(&folder).iter().flat_map(|case| devices.iter().map(move |device| (case, device)))
-        {
+        for case in subfolders(&folder) {
             let start = std::time::Instant::now();
-            match real_case(&model, case, device) {
+            match real_case(&model, &case, device) {
                 // Three models have tensors of 144 to 392 MiB, and some adapters bind 128.
                 Err(text) if text.contains("max_storage_buffer_binding_size") => {
                     println!("{name:>26} on {device:<7} skipped: {text}")
@@ -309,7 +318,7 @@ fn real_models_give_what_onnx_runtime_gives() {
             }
         }
     }
-    assert!(failures.is_empty(), "{failures}");
+    failures
 }
 
 fn subfolders(folder: &Path) -> Vec<std::path::PathBuf> {
