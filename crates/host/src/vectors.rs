@@ -49,12 +49,28 @@ pub(crate) mod levels {
     }
 }
 
+/// Loops that are compiled for the levels at which a program can run. A module of WebAssembly cannot ask the processor: one with vectors
+/// has no other level.
+struct Possible<F>(F);
+
+impl<F: WithSimd> WithSimd for Possible<F> {
+    type Output = F::Output;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> F::Output {
+        if S::IS_SCALAR && cfg!(target_feature = "simd128") {
+            unreachable!("a module with vectors has a processor with vectors");
+        }
+        self.0.with_simd(simd)
+    }
+}
+
 /// Runs `f`, which is compiled for each level of vector instructions, at the highest level of this processor; see
 /// [`vectorised!`](crate::vectorised!). The bound has to be `FnOnce`: with it, the closure itself is inlined, and
 /// not a call of it.
 #[inline(always)]
 pub fn at_highest_level<T>(f: impl FnOnce() -> T) -> T {
-    level().dispatch(f)
+    level().dispatch(Possible(f))
 }
 
 /// Whether the highest level of this processor has an instruction for [`Fused::mul_add`].
@@ -121,7 +137,15 @@ pub const MOST_LANES: usize = 16;
 /// between levels in the last bits.
 #[inline(always)]
 pub fn with_vectors<F: WithSimd>(f: F) -> F::Output {
-    level().dispatch(f)
+    level().dispatch(Possible(f))
+}
+
+/// Runs `f`, in WebAssembly in a function of its own: the compiler's time for one grows with the square of its length, and all functions of
+/// a module there have the same level. Elsewhere, only what is inlined keeps the level: `f` has to be `#[inline(always)]`.
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline(always))]
+pub fn apart<T>(f: impl FnOnce() -> T) -> T {
+    f()
 }
 
 /// Returns `[f(0), f(1), …]`. Unlike [`std::array::from_fn`], it is always inlined: inner loops then know the lengths of slices in it,

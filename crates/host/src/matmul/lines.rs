@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 
 use super::tiles::rows_in_registers;
 use crate::memory::{Result, scratch};
-use crate::vectors::with_vectors;
+use crate::vectors::{apart, with_vectors};
 
 /// The most terms that are added up in registers: the part of the right factor that they read stays in the nearest
 /// cache, and the rounding error is as small as for a shorter sum.
@@ -152,20 +152,25 @@ struct Tile<'a> {
 impl Tile<'_> {
     #[inline(always)]
     fn any<S: Simd>(self, simd: S, vectors: usize) {
-        if vectors > NARROW {
-            match self.rows.len() {
-                1 => self.compute::<S, WIDE, 1>(simd),
-                // A constant, so that tiles that do not fit in registers are not compiled.
-                _ if const { S::REGISTER_COUNT < 32 } => self.compute::<S, WIDE, 2>(simd),
-                2 => self.compute::<S, WIDE, 2>(simd),
-                3 => self.compute::<S, WIDE, 3>(simd),
-                _ => self.compute::<S, WIDE, 4>(simd),
-            }
-        } else if vectors > 1 {
-            self.of_any_height::<S, NARROW>(simd);
-        } else {
-            self.of_any_height::<S, 1>(simd);
-        }
+        apart(
+            #[inline(always)]
+            || {
+                if vectors > NARROW {
+                    match self.rows.len() {
+                        1 => self.compute::<S, WIDE, 1>(simd),
+                        // A constant, so that tiles that do not fit in registers are not compiled.
+                        _ if const { S::REGISTER_COUNT < 32 } => self.compute::<S, WIDE, 2>(simd),
+                        2 => self.compute::<S, WIDE, 2>(simd),
+                        3 => self.compute::<S, WIDE, 3>(simd),
+                        _ => self.compute::<S, WIDE, 4>(simd),
+                    }
+                } else if vectors > 1 {
+                    self.of_any_height::<S, NARROW>(simd);
+                } else {
+                    self.of_any_height::<S, 1>(simd);
+                }
+            },
+        )
     }
 
     #[inline(always)]

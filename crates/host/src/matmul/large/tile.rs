@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use super::{Start, VECTORS, largest_tile};
 use crate::matmul::gemm::Matrix;
-use crate::vectors::{array, prefetch};
+use crate::vectors::{apart, array, prefetch};
 
 /// The terms of one turn of the inner loop: counting turns takes ports of the processor from the products.
 const AT_ONCE: usize = 4;
@@ -44,12 +44,15 @@ impl<V: Copy> Tile<'_, '_, V> {
     pub fn compute<S: Simd<f32s = V>>(self, simd: S, height: usize, vectors: usize) {
         macro_rules! rows {
             ($rows:literal) => {
-                match vectors {
-                    1 => self.of::<S, $rows, 1>(simd),
-                    _ if const { largest_tile::<S>()[1] < VECTORS } => self.of::<S, $rows, 2>(simd),
-                    2 => self.of::<S, $rows, 2>(simd),
-                    _ => self.of::<S, $rows, VECTORS>(simd),
-                }
+                apart(
+                    #[inline(always)]
+                    || match vectors {
+                        1 => self.of::<S, $rows, 1>(simd),
+                        _ if const { largest_tile::<S>()[1] < VECTORS } => self.of::<S, $rows, 2>(simd),
+                        2 => self.of::<S, $rows, 2>(simd),
+                        _ => self.of::<S, $rows, VECTORS>(simd),
+                    },
+                )
             };
         }
         // Constants, so that tiles that do not fit in registers are not compiled.
