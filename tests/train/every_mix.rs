@@ -180,7 +180,7 @@ proptest! {
             let shares = if measured { Shares::Measured } else { Shares::Fixed(weights[..devices.len()].to_vec()) };
             let net = DataParallel::new(net, devices)?.with_shares(shares)?.with_bucket_bytes(bucket);
             let batch = |step: usize| {
-                // Three samples at equal distances would be normalised to -1, 0 and 1: rounding then decides for all units what ReLU does.
+                // No samples at equal distances: of three, batch norm makes the middle one 0, and rounding decides what ReLU does.
                 let values = (0..samples * 6).map(|i| ((i * i * 5 + i * 31 + step * 7) % 23) as f32 / 11.5 - 1.0).collect();
                 let labels = (0..samples).map(|i| ((i + step) % 4) as u32).collect();
                 Ok((Tensor::from_vec(values, [samples, 6], None)?, Tensor::from_vec(labels, samples, None)?))

@@ -140,8 +140,8 @@ pub fn with_vectors<F: WithSimd>(f: F) -> F::Output {
     level().dispatch(Possible(f))
 }
 
-/// Runs `f`, in WebAssembly in a function of its own: the compiler's time for one grows with the square of its length, and all functions of
-/// a module there have the same level. Elsewhere, only what is inlined keeps the level: `f` has to be `#[inline(always)]`.
+/// Runs `f`, in WebAssembly in a function of its own: all functions of a module have the same level there, and LLVM takes far longer for one
+/// function of many tiles than for many functions. Elsewhere, only what is inlined keeps the level: `f` has to be `#[inline(always)]`.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline(always))]
 pub fn apart<T>(f: impl FnOnce() -> T) -> T {
