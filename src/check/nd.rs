@@ -30,8 +30,9 @@ impl Nd {
     /// As [`from_fn`](Nd::from_fn), compiled once for all functions.
     fn filled(shape: &[usize], f: &mut dyn FnMut(&[usize]) -> f64) -> Nd {
         let mut index = vec![0; shape.len()];
-        let mut data = Vec::new();
-        for _ in 0..shape.iter().product::<usize>() {
+        let count = shape.iter().product();
+        let mut data = Vec::with_capacity(count);
+        for _ in 0..count {
             data.push(f(&index));
             for d in (0..shape.len()).rev() {
                 index[d] += 1;
@@ -100,11 +101,12 @@ pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
 /// Returns random numbers uniform on `lo..hi`, the same in every run, each of them an exact f32.
 pub fn uniform(shape: &[usize], lo: f64, hi: f64, seed: u64) -> Nd {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03;
-    Nd::from_fn(shape, |_| {
+    let number = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let unit = (state >> 40) as f64 / (1u64 << 24) as f64;
         f64::from((lo + (hi - lo) * unit) as f32)
-    })
+    };
+    Nd::new(shape, (0..shape.iter().product()).map(number).collect())
 }
 
 /// Returns numbers between −1 and 1, but not close to 0, where relu is not differentiable and a quotient is infinite.

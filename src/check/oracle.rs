@@ -12,8 +12,8 @@ fn joint(a: &[usize], b: &[usize]) -> Vec<usize> {
 /// Returns the element of `x` at `index` of a shape that `x` is broadcast to.
 fn stretched(x: &Nd, index: &[usize]) -> f64 {
     let lead = index.len() - x.shape.len();
-    let own: Vec<usize> = x.shape.iter().zip(&index[lead..]).map(|(&s, &i)| if s == 1 { 0 } else { i }).collect();
-    x.at(&own)
+    let along = x.shape.iter().zip(&index[lead..]);
+    x.data[along.fold(0, |position, (&s, &i)| position * s + if s == 1 { 0 } else { i })]
 }
 
 pub fn broadcast(x: &Nd, shape: &[usize]) -> Nd {
@@ -26,8 +26,8 @@ pub fn binary(a: &Nd, b: &Nd, f: impl Fn(f64, f64) -> f64) -> Nd {
 
 pub fn permute(x: &Nd, dims: &[usize]) -> Nd {
     let shape: Vec<usize> = dims.iter().map(|&d| x.shape[d]).collect();
+    let mut from = vec![0; dims.len()];
     Nd::from_fn(&shape, |index| {
-        let mut from = vec![0; index.len()];
         for (i, &d) in dims.iter().enumerate() {
             from[d] = index[i];
         }
