@@ -20,7 +20,6 @@ mod properties;
 mod pytorch;
 mod pytorch_further;
 mod pytorch_layers;
-mod resnet18;
 mod schedulers;
 mod second_gradients;
 mod user_nets;

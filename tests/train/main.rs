@@ -12,6 +12,7 @@ mod gradient_wire;
 mod mixed_layers;
 mod pipeline;
 mod pipeline_failures;
+mod resnet18;
 mod resume;
 mod steps;
 mod training;

@@ -9,7 +9,7 @@ use anygpu::nn::{self, Module};
 use anygpu::{DataParallel, Device, Interpolation, Result, Tensor, data, optim};
 use serde_json::Value;
 
-use crate::common;
+use crate::common::{alone, device};
 
 /// Of the images, and of the last batch norm's weights in each block.
 const NOISE: f32 = 1.0;
@@ -91,15 +91,18 @@ fn check(devices: &[Device], batch: usize) -> Result<()> {
 
 #[test]
 fn the_first_losses_are_those_of_pytorch_on_the_host() -> Result<()> {
+    let _alone = alone();
     check(&[Device::cpu()], 8)
 }
 
 #[test]
 fn the_first_losses_are_those_of_pytorch_on_an_adapter() -> Result<()> {
-    common::device("soft:0").map_or(Ok(()), |device| check(&[device], 4))
+    let _alone = alone();
+    device("soft:0").map_or(Ok(()), |adapter| check(&[adapter], 4))
 }
 
 #[test]
 fn the_first_losses_are_those_of_pytorch_on_both() -> Result<()> {
-    common::device("soft:0").map_or(Ok(()), |device| check(&[Device::cpu(), device], 8))
+    let _alone = alone();
+    device("soft:0").map_or(Ok(()), |adapter| check(&[Device::cpu(), adapter], 8))
 }
