@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ResNet-18 in PyTorch: its first losses, which tests/nn/resnet18.rs compares, and its speed, for docs/benchmarks.md.
+"""ResNet-18 in PyTorch: its first losses, which tests/train/resnet18.rs compares, and its speed, for docs/benchmarks.md.
 
     python3 -m venv v && v/bin/pip install torch
     v/bin/python scripts/pytorch_resnet18.py            # writes tests/data/resnet18_losses.json

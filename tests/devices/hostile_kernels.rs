@@ -50,7 +50,7 @@ fn sources_that_are_too_large_are_errors() -> Result<()> {
         let error = kernel.map(drop).unwrap_err().to_string();
         assert!(error.starts_with("kernel f: ") && error.contains(expected), "{expected}: {error:.300}");
     };
-    refused(entry(&["out[1]"; 10_000].join("+")), "levels");
+    refused(entry(&["out[1]"; 20_000].join("+")), "levels");
     refused(entry(&format!("{}1", " ".repeat(1 << 20))), "bytes");
     refused(entry(&format!("{}out[1]{}", "(".repeat(50_000), ")".repeat(50_000))), "");
     refused(entry(&format!("{}out[1]", "-".repeat(100_000))), "");
@@ -59,7 +59,7 @@ fn sources_that_are_too_large_are_errors() -> Result<()> {
     let calls = "@compute @workgroup_size(1) fn f() { out[0] = f39(1u); }";
     refused(with(&format!("fn f0(x: u32) -> u32 {{ return x + 1u; }}\n{levels}{calls}")), "calls expanded");
 
-    let constant = entry(&["1"; 10_000].join("+"))?;
+    let constant = entry(&["1"; 20_000].join("+"))?;
     let memory =
         with("var<workgroup> t: array<u32, 1000000>;\n@compute @workgroup_size(1) fn f() { out[0] = t[out[1]]; }");
     let memory = memory?;
@@ -67,7 +67,7 @@ fn sources_that_are_too_large_are_errors() -> Result<()> {
         let start = Tensor::from_slice(&[0u32, 0], [2], &device)?;
         let one = [anygpu::kernel::Output::copy_of(&start)];
         let out = constant.run_on(&device, &[], &one, &[], [1, 1, 1])?;
-        assert_eq!(out[0].to_vec::<u32>()?, [10_000, 0], "{device}");
+        assert_eq!(out[0].to_vec::<u32>()?, [20_000, 0], "{device}");
         let error = memory.run_on(&device, &[], &one, &[], [1, 1, 1]).map(drop).unwrap_err();
         let storage = "max_compute_workgroup_storage_size";
         assert!(matches!(error, Error::LimitExceeded { limit, .. } if limit == storage), "{device}: {error}");
