@@ -36,7 +36,7 @@ build() (
     eval "$(scripts/wasm-toolchain.sh)"
     export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128"
     # shellcheck disable=SC2086 # words
-    cargo build --locked --target wasm32-unknown-unknown $WASM_BUILD_STD --profile browser -p anygpu-browser-tests -p anygpu-web
+    cargo build --locked --target wasm32-unknown-unknown $WASM_BUILD_STD --profile browser --lib -p anygpu-browser-tests -p anygpu-web
 )
 
 site() {

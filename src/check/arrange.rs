@@ -14,8 +14,8 @@ fn x(shape: &[usize]) -> Nd {
 fn case(
     name: &str,
     input: Input,
-    op: impl Fn(&Tensor) -> Result<Tensor> + 'static,
-    oracle: impl Fn(&Nd) -> Nd + 'static,
+    op: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    oracle: impl Fn(&Nd) -> Nd + Send + Sync + 'static,
 ) -> Case {
     Case::new(name, [input], move |t| op(&t[0]), move |x| oracle(x[0])).exact()
 }

@@ -86,8 +86,8 @@ impl Input {
     }
 }
 
-type Op = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
-type Oracle = Box<dyn Fn(&[&Nd]) -> Nd>;
+type Op = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Send + Sync>;
+type Oracle = Box<dyn Fn(&[&Nd]) -> Nd + Send + Sync>;
 
 /// A case of the table. The first word of its name is the op's name.
 pub(super) struct Case {
@@ -108,8 +108,8 @@ impl Case {
     pub fn new(
         name: impl Into<String>,
         inputs: impl Into<Vec<Input>>,
-        op: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
-        oracle: impl Fn(&[&Nd]) -> Nd + 'static,
+        op: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+        oracle: impl Fn(&[&Nd]) -> Nd + Send + Sync + 'static,
     ) -> Case {
         Case::of(name.into(), inputs.into(), Box::new(op), Box::new(oracle))
     }
