@@ -37,11 +37,12 @@ pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams) -> Nd {
         let mut sum = bias.map_or(0.0, |b| b.data[o]);
         for ch in 0..deep {
             for ky in 0..kh {
-                for kx in 0..kw {
-                    let (y, x_) = (source(oy, ky, 0, &m, h), source(ox, kx, 1, &m, wd));
-                    if let (Some(y), Some(x_)) = (y, x_) {
-                        let pixel = x.data[((i * c + o / wide * deep + ch) * h + y) * wd + x_];
-                        sum += pixel * w.data[((o * deep + ch) * kh + ky) * kw + kx];
+                let Some(y) = source(oy, ky, 0, &m, h) else { continue };
+                let row = &x.data[((i * c + o / wide * deep + ch) * h + y) * wd..][..wd];
+                let taps = &w.data[((o * deep + ch) * kh + ky) * kw..][..kw];
+                for (kx, tap) in taps.iter().enumerate() {
+                    if let Some(x_) = source(ox, kx, 1, &m, wd) {
+                        sum += row[x_] * tap;
                     }
                 }
             }
