@@ -1,6 +1,7 @@
 //! Concatenation, splitting, repetition and reordering; parts as views; indices.
 
 use super::prelude::*;
+use super::views::case;
 use crate::{NewAxis, s};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -9,15 +10,6 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn x(shape: &[usize]) -> Nd {
     signed(shape, 81)
-}
-
-fn case(
-    name: &str,
-    input: Input,
-    op: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
-    oracle: impl Fn(&Nd) -> Nd + Send + Sync + 'static,
-) -> Case {
-    Case::new(name, [input], move |t| op(&t[0]), move |x| oracle(x[0])).exact()
 }
 
 /// Returns a function that computes `out[index] = x[f(index)]`.

@@ -11,7 +11,8 @@ fn x(shape: &[usize]) -> Nd {
     signed(shape, 71)
 }
 
-fn case(
+/// Returns a case of an op that changes no element of its operand, but their places or their shape.
+pub(super) fn case(
     name: &str,
     input: Input,
     op: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
