@@ -17,6 +17,12 @@ fn copy_sign(x: f32, sign: f32) -> f32 {
     return from_bits((bitcast<u32>(x) & ~SIGN) | (bitcast<u32>(sign) & SIGN));
 }
 
+/// Returns y with the sign of x, or x if it is NaN: the result of an odd function. The sign comes last, since LLVM 15 (Mesa
+/// 22.3) with AVX-512 miscompiles `select(copy_sign(y, x), x, …)` in some kernels: a masked VPTERNLOG has its operands swapped.
+fn odd_function(y: f32, x: f32) -> f32 {
+    return copy_sign(select(y, x, is_nan(x)), x);
+}
+
 /// Returns the bits of mantissa · 2^(exponent − 150), without float arithmetic: some adapters turn subnormal numbers
 /// into 0.
 fn assembled(mantissa: u32, exponent: u32) -> u32 {
@@ -115,7 +121,7 @@ fn m_tanh(x: f32) -> f32 {
         return copy_sign(p * z * x + x, x);
     }
     let y = 1.0 - 2.0 / (m_exp(2.0 * min(abs(x), 20.0)) + 1.0);
-    return select(copy_sign(y, x), x, is_nan(x));
+    return odd_function(y, x);
 }
 
 fn m_sigmoid(x: f32) -> f32 {

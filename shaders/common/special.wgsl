@@ -5,7 +5,7 @@ fn m_erf(x: f32) -> f32 {
     if y < 1.0 {
         return copy_sign(erf_centre(x), x);
     }
-    return select(copy_sign(1.0 - erfc_tail(min(y, 11.0)), x), x, is_nan(x));
+    return odd_function(1.0 - erfc_tail(min(y, 11.0)), x);
 }
 
 /// Returns the normal distribution function: ½ erfc(−x / √2), which does not cancel for x < 0 as ½ (1 + erf) does.

@@ -4,7 +4,7 @@
 fn m_atan(x: f32) -> f32 {
     let a = abs(x);
     let angle = select(angle_of(a), 1.57079632679 - angle_of(1.0 / max(a, 1.0)), a > 1.0);
-    return select(copy_sign(angle, x), x, is_nan(x));
+    return odd_function(angle, x);
 }
 
 /// Returns asin x for 0 ≤ x ≤ ½.
@@ -45,7 +45,7 @@ fn m_sinh(x: f32) -> f32 {
     }
     // The square of a root, which is not infinite before the result is.
     let root = m_exp(0.5 * a);
-    return select(copy_sign(0.5 * root * root - 0.5 / root / root, x), x, is_nan(x));
+    return odd_function(0.5 * root * root - 0.5 / root / root, x);
 }
 
 fn m_cosh(x: f32) -> f32 {
@@ -59,7 +59,7 @@ fn m_asinh(x: f32) -> f32 {
     if a < 1e4 {
         y = m_log1p(a + a * a / (1.0 + sqrt(a * a + 1.0)));
     }
-    return select(copy_sign(y, x), x, is_nan(x));
+    return odd_function(y, x);
 }
 
 fn m_acosh(x: f32) -> f32 {
@@ -76,5 +76,5 @@ fn m_atanh(x: f32) -> f32 {
     if a >= 1.0 {
         return select(from_bits(0x7fc00000u), copy_sign(from_bits(0x7f800000u), x), a == 1.0);
     }
-    return select(copy_sign(0.5 * m_log1p(2.0 * a / (1.0 - a)), x), x, is_nan(x));
+    return odd_function(0.5 * m_log1p(2.0 * a / (1.0 - a)), x);
 }

@@ -126,6 +126,51 @@ fn numbers_on_either_side_and_arguments_are_those_of_each_step() -> Result<()> {
     Ok(())
 }
 
+/// Mesa 22.3 had computed some of these from wrong bits, in a chain only, on processors with AVX-512.
+#[test]
+fn functions_that_move_a_sign_do_so_in_a_chain() -> Result<()> {
+    let _alone = alone();
+    let functions = [Tensor::asin, Tensor::atan, Tensor::sinh, Tensor::asinh, Tensor::tanh, Tensor::atanh, Tensor::erf];
+    for function in functions {
+        compare_on(&half_of_the_adapters(0), RUNS, 37, |x, y| {
+            let sum = x.add(&y.mul(0.25)?)?;
+            let value = function(&sum)?;
+            let twice = value.mul(2.0)?;
+            Ok(vec![sum, value, twice])
+        })?;
+    }
+    Ok(())
+}
+
+/// Compilers make 0 of x − x, and 1 of x ÷ x, for any x that they see twice: also where it is infinite or NaN.
+#[test]
+fn an_operand_that_is_read_twice_may_be_no_number() -> Result<()> {
+    let _alone = alone();
+    compare(37, |x, y| {
+        let sum = x.add(y)?;
+        let (nothing, one) = (sum.sub(&sum)?, x.div(x)?);
+        Ok(vec![nothing.relu()?, one.add(&nothing)?])
+    })?;
+    Ok(())
+}
+
+/// The product of the operands is finite, and twice one of them is not.
+#[test]
+fn operations_are_not_merged_past_a_step_that_returns_its_operand() -> Result<()> {
+    let _alone = alone();
+    compare(8, |x, _| {
+        let (large, small) = (Tensor::new([3e38f32; 8], x.device())?, Tensor::new([1e-8f32; 8], x.device())?);
+        let mut results = Vec::new();
+        for (a, b) in [(&large, &small), (&small, &large)] {
+            let product = a.mul(b)?;
+            let same = product.maximum(&product)?;
+            results.extend([same.add(&same)?, product]);
+        }
+        Ok(results)
+    })?;
+    Ok(())
+}
+
 /// A result that nothing reads is computed nevertheless, so that loops that measure an op measure it.
 #[test]
 fn results_that_are_dropped_unread_are_computed() -> Result<()> {

@@ -149,7 +149,8 @@ fn a_device_that_does_not_answer_in_time_is_lost() -> Result<()> {
         device.set_wait_limit(Duration::from_millis(5))?;
         let y = long_work(&device)?;
         let start = Instant::now();
-        if let Err(error) = y.to_vec::<f32>() {
+        // One word: lavapipe computes all of a submit before it takes the next one, and a long read is several.
+        if let Err(error) = y.i((0, 0))?.item::<f32>() {
             named(&error, &device);
             assert!(error.to_string().contains("no answer for 0.005 s"), "{error}");
             assert!(start.elapsed() < Duration::from_secs(5), "{device}: {:?}", start.elapsed());

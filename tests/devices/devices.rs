@@ -160,7 +160,9 @@ fn tensors_of_two_devices_do_not_meet() -> Result<()> {
         let error = Tensor::ones([2], &soft)?.add(&Tensor::ones([2], None)?).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "Expected all tensors to be on the same device, but found at least two devices, soft:0 and cpu! (add: move one with .to(&device))"
+            format!(
+                "Expected all tensors to be on the same device, but found at least two devices, {soft} and cpu! (add: move one with .to(&device))"
+            )
         );
     }
     Ok(())

@@ -267,8 +267,8 @@ impl<'a> Fused<'a> {
     pub fn function_text(&self, kept: &[usize]) -> String {
         let mut text = String::from("\nalias T = f32;\nalias R = f32;\nconst SIGNED = false;\n");
         // A compiler must not merge the operations of two steps: their results would differ from the results of
-        // single kernels.
-        text += "fn rounded(x: f32) -> f32 {\n    return bitcast<f32>(bitcast<u32>(x) ^ p.zero);\n}\n";
+        // single kernels. The zero is added, since two exclusive ors with it cancel out.
+        text += "fn rounded(x: f32) -> f32 {\n    return bitcast<f32>(bitcast<u32>(x) + p.zero);\n}\n";
         let mut formulas: Vec<&str> = Vec::new();
         for formula in self.steps.iter().filter_map(|step| step.formula) {
             if !formulas.contains(&formula) {
@@ -304,11 +304,17 @@ impl<'a> Fused<'a> {
     fn arguments(&self, step: &FusedStep) -> Vec<String> {
         let arg = |at, k| format!("bitcast<f32>({})", member(at, k));
         let args = [0, 1].map(|k| step.args.map_or("0.0".to_string(), |at| arg(at, k)));
-        let values = self.arguments[step.arguments.clone()].iter().map(|argument| match argument {
-            Value::Input(read) => format!("v{}", self.read_at(read)),
-            Value::Step(earlier) => format!("s{earlier}"),
-            Value::Number => args[0].clone(),
-            Value::Unused => "0.0".to_string(),
+        let arguments = &self.arguments[step.arguments.clone()];
+        let values = arguments.iter().enumerate().map(|(at, argument)| {
+            let value = match argument {
+                Value::Input(read) => format!("v{}", self.read_at(read)),
+                Value::Step(earlier) => format!("s{earlier}"),
+                Value::Number => return args[0].clone(),
+                Value::Unused => return "0.0".to_string(),
+            };
+            // A compiler must not see that two arguments are the same: it would take x − x for 0, which is wrong for NaN.
+            let same = arguments[..at].iter().filter(|earlier| *earlier == argument).count();
+            (0..same).fold(value, |value, _| format!("rounded({value})"))
         });
         values.chain(args.iter().cloned()).collect()
     }
