@@ -8,18 +8,20 @@ use anygpu::{Device, Result, Tensor};
 use crate::common::alone;
 
 /// Runs of a chain after which it is one kernel.
-const RUNS: usize = 4;
+pub const RUNS: usize = 4;
 
 /// The same of a chain that begins with a product, on software adapters.
 const RUNS_OF_PRODUCT: usize = 72;
 
+/// Returns the bits of the elements, and the same for every NaN: compilers exchange the operands of x + y, of which each may be one.
 fn bits(x: &Tensor) -> Result<Vec<u32>> {
-    Ok(x.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
+    let bits = |x: f32| if x.is_nan() { f32::NAN } else { x }.to_bits();
+    Ok(x.to_vec::<f32>()?.into_iter().map(bits).collect())
 }
 
 /// Returns every second adapter, others for even and for odd numbers, or the only one: for cases of which each compiles kernels of
 /// its own, which takes most of the time.
-fn half_of_the_adapters(number: usize) -> Vec<Device> {
+pub fn half_of_the_adapters(number: usize) -> Vec<Device> {
     let all = adapters();
     let first = if all.len() > 1 { number % 2 } else { 0 };
     all.into_iter().skip(first).step_by(2).collect()
@@ -48,7 +50,7 @@ fn compare_runs(
 }
 
 /// As `compare_runs`, on these adapters.
-fn compare_on(
+pub fn compare_on(
     adapters: &[Device],
     times: usize,
     count: usize,

@@ -20,4 +20,5 @@ mod packed_products;
 mod packed_weights;
 mod product_memory;
 mod profiler;
+mod random_chains;
 mod wide_indices;

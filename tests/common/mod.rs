@@ -7,6 +7,8 @@ pub use anygpu::testing::{adapters, device, devices};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anygpu::{Device, DeviceKind, Tensor};
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::RngSeed;
 
 /// Waits until no other test holds what this returns. Every test of `tests/alone/`, `tests/train/`, `tests/breaking/` and
 /// `tests/allocations/` begins with it, since the generator, the counters and the errors of a device are those of the process.
@@ -39,6 +41,18 @@ pub fn adapters_of_shape(i: usize) -> Vec<Device> {
         adapters.partition(|device| device.info().kind == DeviceKind::Software);
     all.extend((0..software.len().min(EACH)).map(|more| software[(i + more) % software.len()].clone()));
     all
+}
+
+/// Returns the settings of a property: so many cases, the same ones each time. PROPTEST_RNG_SEED draws others, PROPTEST_CASES more.
+pub fn property(cases: u32) -> ProptestConfig {
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+    }
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(0);
+    }
+    config
 }
 
 /// Panics with `what`, the device, the shape, and the worst element if a tensor is not as expected.

@@ -5,7 +5,8 @@ use anygpu::nn::{self, Module};
 use anygpu::{Conv, ConvPadding, DType, Interpolation, Padding, Pool, Result, Tensor};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+
+use crate::common::property;
 
 /// A size of a tensor: small, or so large that no memory holds it.
 fn size() -> impl Strategy<Value = usize> {
@@ -40,19 +41,8 @@ fn differentiate(y: Result<Tensor>) {
     }
 }
 
-fn config() -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = 512;
-    }
-    if config.rng_seed == RngSeed::Random {
-        config.rng_seed = RngSeed::Fixed(0);
-    }
-    config
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(property(512))]
 
     #[test]
     fn creation(shape in shape(0..=5), n in size(), [a, b, c] in prop::array::uniform3(any::<f32>())) {

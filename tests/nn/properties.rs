@@ -6,9 +6,8 @@ use std::sync::LazyLock;
 use anygpu::{DType, Device, Result, Tensor};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
-use crate::common::devices;
+use crate::common::{devices, property};
 
 static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(devices);
 
@@ -109,20 +108,8 @@ fn same_everywhere(tolerance: f32, f: impl Fn(&Device) -> Result<Tensor>) -> std
     Ok(())
 }
 
-/// The same cases each time; PROPTEST_RNG_SEED draws others, PROPTEST_CASES more.
-fn config() -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = 64;
-    }
-    if config.rng_seed == RngSeed::Random {
-        config.rng_seed = RngSeed::Fixed(0);
-    }
-    config
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(property(64))]
 
     #[test]
     fn views_and_copies(shape in shape(), steps in vec(step(), 0..6), dtype in dtype(), seed in 0..11) {

@@ -1,0 +1,92 @@
+//! Any chain of elementwise ops has the numbers of its single kernels, bit by bit: compilers of drivers merge what they can.
+
+use anygpu::{Result, Tensor};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::chains::{RUNS, compare_on, half_of_the_adapters};
+use crate::common::{alone, property};
+
+type Unary = fn(&Tensor) -> Result<Tensor>;
+type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
+/// The functions and signs, and what a compiler can merge.
+const UNARY: &[Unary] = &[
+    Tensor::neg,
+    Tensor::abs,
+    Tensor::sign,
+    Tensor::relu,
+    Tensor::square,
+    Tensor::recip,
+    Tensor::sqrt,
+    Tensor::floor,
+    Tensor::round,
+    Tensor::exp,
+    Tensor::log,
+    Tensor::sin,
+    Tensor::tanh,
+    Tensor::asin,
+    Tensor::atan,
+    Tensor::sinh,
+    Tensor::asinh,
+    Tensor::atanh,
+    Tensor::erf,
+    Tensor::silu,
+    Tensor::softsign,
+    |x| x.mul(0.5),
+    |x| x.add(0.25),
+    |x| x.clamp(Some(-1.0), Some(2.0)),
+    |x| x.leaky_relu(0.25),
+    |x| x.pow(3.0),
+];
+const BINARY: &[Binary] = &[
+    |x, y| x.add(y),
+    |x, y| x.sub(y),
+    |x, y| x.mul(y),
+    |x, y| x.div(y),
+    |x, y| x.maximum(y),
+    |x, y| x.minimum(y),
+    |x, y| x.pow(y),
+    |x, y| x.atan2(y),
+];
+
+/// A step: the function's number, the numbers of its operands, counted back from the last result, and whether its result is held.
+#[derive(Clone, Debug)]
+struct Step {
+    binary: bool,
+    function: usize,
+    operands: [usize; 2],
+    held: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Mostly the last results: else there is no chain.
+    let back = || prop_oneof![3 => Just(0usize), 2 => 0..6usize];
+    (proptest::bool::weighted(0.4), 0..1000usize, [back(), back()], proptest::bool::weighted(0.3))
+        .prop_map(|(binary, function, operands, held)| Step { binary, function, operands, held })
+}
+
+/// Returns the last result and those that are held.
+fn run(steps: &[Step], x: &Tensor, y: &Tensor) -> Result<Vec<Tensor>> {
+    let mut all = vec![y.clone(), x.clone()];
+    for step in steps {
+        let [a, b] = step.operands.map(|back| &all[all.len() - 1 - back % all.len()]);
+        let result = match step.binary {
+            true => BINARY[step.function % BINARY.len()](a, b)?,
+            false => UNARY[step.function % UNARY.len()](a)?,
+        };
+        all.push(result);
+    }
+    let held = |i: usize| i + 1 == steps.len() || steps[i].held;
+    Ok(all.into_iter().skip(2).enumerate().filter(|(i, _)| held(*i)).map(|(_, result)| result).collect())
+}
+
+proptest! {
+    #![proptest_config(property(20))]
+
+    #[test]
+    fn chains_have_the_numbers_of_single_kernels(steps in vec(step(), 2..7), number in 0..2usize) {
+        let _alone = alone();
+        compare_on(&half_of_the_adapters(number), RUNS, 37, |x, y| run(&steps, x, y)).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    }
+}
