@@ -58,6 +58,9 @@ impl Device {
     /// The default is 10 minutes. Reads of tensors and [`Device::synchronize`] wait. If the limit is shorter than the
     /// longest kernel, a working device is lost. Does nothing on `cpu`.
     ///
+    /// Lavapipe takes new work only when it has computed what it took before. There, calls that give it work, such as the
+    /// read of a large tensor, may take longer than the limit.
+    ///
     /// # Errors
     ///
     /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device cannot be opened.

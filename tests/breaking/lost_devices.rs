@@ -149,7 +149,7 @@ fn a_device_that_does_not_answer_in_time_is_lost() -> Result<()> {
         device.set_wait_limit(Duration::from_millis(5))?;
         let y = long_work(&device)?;
         let start = Instant::now();
-        // One word: lavapipe computes all of a submit before it takes the next one, and a long read is several.
+        // One word: lavapipe takes a submit only when it has computed the one before, and a long read has several submits.
         if let Err(error) = y.i((0, 0))?.item::<f32>() {
             named(&error, &device);
             assert!(error.to_string().contains("no answer for 0.005 s"), "{error}");

@@ -266,9 +266,10 @@ impl<'a> Fused<'a> {
     /// result of the product if there is one.
     pub fn function_text(&self, kept: &[usize]) -> String {
         let mut text = String::from("\nalias T = f32;\nalias R = f32;\nconst SIGNED = false;\n");
-        // A compiler must not merge the operations of two steps: their results would differ from the results of
-        // single kernels. The zero is added, since two exclusive ors with it cancel out.
-        text += "fn rounded(x: f32) -> f32 {\n    return bitcast<f32>(bitcast<u32>(x) + p.zero);\n}\n";
+        // The result of a step, and each use of a value after its first, is a value of its own for a compiler: the zero is
+        // unknown to it. It must not merge the operations of two steps, nor take a − a for 0, which is wrong for infinity:
+        // the results would differ from the results of single kernels. Two sums with the zero do not cancel out.
+        text += "fn apart(x: f32, n: u32) -> f32 {\n    return bitcast<f32>(bitcast<u32>(x) + n * p.zero);\n}\n";
         let mut formulas: Vec<&str> = Vec::new();
         for formula in self.steps.iter().filter_map(|step| step.formula) {
             if !formulas.contains(&formula) {
@@ -285,7 +286,7 @@ impl<'a> Fused<'a> {
         for (i, step) in self.steps.iter().enumerate() {
             let name = formulas.iter().position(|formula| Some(*formula) == step.formula);
             let call = name.map(|name| format!("f{name}({})", self.arguments(step).join(", ")));
-            text += &format!("    let s{i} = rounded({});\n", call.unwrap_or("value".to_string()));
+            text += &format!("    let s{i} = apart({}, 1u);\n", call.unwrap_or("value".to_string()));
         }
         let results: Vec<String> = kept.iter().map(|i| format!("s{i}")).collect();
         text += &format!("    return Results({});\n}}\n\n", results.join(", "));
@@ -312,9 +313,9 @@ impl<'a> Fused<'a> {
                 Value::Number => return args[0].clone(),
                 Value::Unused => return "0.0".to_string(),
             };
-            // A compiler must not see that two arguments are the same: it would take x − x for 0, which is wrong for NaN.
-            let same = arguments[..at].iter().filter(|earlier| *earlier == argument).count();
-            (0..same).fold(value, |value, _| format!("rounded({value})"))
+            let used =
+                self.arguments[..step.arguments.start + at].iter().filter(|earlier| *earlier == argument).count();
+            if used == 0 { value } else { format!("apart({value}, {used}u)") }
         });
         values.chain(args.iter().cloned()).collect()
     }
