@@ -129,7 +129,7 @@ fn numbers_on_either_side_and_arguments_are_those_of_each_step() -> Result<()> {
     Ok(())
 }
 
-/// Mesa 22.3 had computed some of these from wrong bits, in a chain only, on processors with AVX-512.
+/// In such a chain, Mesa 22.3 had returned wrong bits for asinh, on processors with AVX-512.
 #[test]
 fn functions_that_move_a_sign_do_so_in_a_chain() -> Result<()> {
     let _alone = alone();
