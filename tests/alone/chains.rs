@@ -13,11 +13,8 @@ pub const RUNS: usize = 4;
 /// The same of a chain that begins with a product, on software adapters.
 const RUNS_OF_PRODUCT: usize = 72;
 
-/// Returns the bits of the elements, and the same for every NaN: which one x + y returns depends on the order of its operands, which
-/// compilers exchange.
-pub fn bits(x: &Tensor) -> Result<Vec<u32>> {
-    let bits = |x: f32| if x.is_nan() { f32::NAN } else { x }.to_bits();
-    Ok(x.to_vec::<f32>()?.into_iter().map(bits).collect())
+fn bits(x: &Tensor) -> Result<Vec<u32>> {
+    Ok(x.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
 }
 
 /// Returns every second adapter, others for even and for odd numbers, or the only one: for cases of which each compiles kernels of
@@ -29,10 +26,15 @@ fn half_of_the_adapters(number: usize) -> Vec<Device> {
 }
 
 /// Returns numbers of many sizes and signs, with zeros, infinities and NaN.
-pub fn numbers(count: usize, device: &Device) -> Result<Tensor> {
+fn numbers(count: usize, device: &Device) -> Result<Tensor> {
     let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40, 1e30, -1.0];
     let number = |i: usize| if i % 11 == 3 { special[i / 11 % special.len()] } else { (i as f32 * 0.37).sin() * 3.0 };
     Tensor::from_vec((0..count).map(number).collect(), [count], device)
+}
+
+/// Returns two such tensors. The second one begins at a multiple of four.
+pub fn operands(count: usize, device: &Device) -> Result<[Tensor; 2]> {
+    Ok([numbers(count, device)?, numbers(count + 5, device)?.narrow(0, 4, count)?])
 }
 
 /// Runs `chain` several times on every adapter and compares the results: the first run is of single kernels, the last one is
@@ -59,8 +61,7 @@ fn compare_on(
 ) -> Result<Vec<[u64; 2]>> {
     let mut kernels = Vec::new();
     for device in adapters {
-        let x = numbers(count, device)?;
-        let y = numbers(count + 5, device)?.narrow(0, 4, count)?; // begins at a multiple of four
+        let [x, y] = operands(count, device)?;
         let mut runs = Vec::new();
         for _ in 0..times {
             device.synchronize()?;

@@ -7,9 +7,8 @@ use anygpu::optim::SGD;
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Result, Tensor, manual_seed};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
-use crate::common::{alone, device};
+use crate::common::{alone, device, property};
 
 /// Two logical devices of lavapipe, SwiftShader, OpenGL and the host, as far as the machine has them.
 fn devices() -> Vec<Device> {
@@ -148,7 +147,7 @@ fn rounding_moves_the_losses_little() -> Result<()> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(0), ..ProptestConfig::default() })]
+    #![proptest_config(property(24))]
 
     /// Any shares, batch sizes, bucket sizes and lists of devices.
     #[test]

@@ -305,16 +305,15 @@ impl<'a> Fused<'a> {
     fn arguments(&self, step: &FusedStep) -> Vec<String> {
         let arg = |at, k| format!("bitcast<f32>({})", member(at, k));
         let args = [0, 1].map(|k| step.args.map_or("0.0".to_string(), |at| arg(at, k)));
-        let arguments = &self.arguments[step.arguments.clone()];
-        let values = arguments.iter().enumerate().map(|(at, argument)| {
+        let values = step.arguments.clone().map(|at| {
+            let argument = &self.arguments[at];
             let value = match argument {
                 Value::Input(read) => format!("v{}", self.read_at(read)),
                 Value::Step(earlier) => format!("s{earlier}"),
                 Value::Number => return args[0].clone(),
                 Value::Unused => return "0.0".to_string(),
             };
-            let used =
-                self.arguments[..step.arguments.start + at].iter().filter(|earlier| *earlier == argument).count();
+            let used = self.arguments[..at].iter().filter(|earlier| *earlier == argument).count();
             if used == 0 { value } else { format!("apart({value}, {used}u)") }
         });
         values.chain(args.iter().cloned()).collect()
